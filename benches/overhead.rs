@@ -1,10 +1,6 @@
 //! Measures the cost of guards and telemetry: the same turns on a server without and on one with each of them,
 //! alternating. `docs/benchmarks.md` explains the results.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 #[path = "place/callers.rs"]
 mod callers;
@@ -52,50 +48,21 @@ const VARIANTS: [(&str, On); 8] = [
     ("no feature, measured twice", OFF),
     ("API keys", On { keys: true, ..OFF }),
     ("TLS", On { tls: true, ..OFF }),
-    (
-        "tenant limits",
-        On {
-            limits: true,
-            ..OFF
-        },
-    ),
-    (
-        "metrics and traces, exported",
-        On {
-            exports: true,
-            ..OFF
-        },
-    ),
+    ("tenant limits", On { limits: true, ..OFF }),
+    ("metrics and traces, exported", On { exports: true, ..OFF }),
     ("access and audit log", On { log: true, ..OFF }),
     ("all of them", ALL),
     ("row security", On { rows: true, ..OFF }), // off by default
 ];
-const OFF: On = On {
-    keys: false,
-    tls: false,
-    limits: false,
-    exports: false,
-    log: false,
-    rows: false,
-};
-const ALL: On = On {
-    keys: true,
-    tls: true,
-    limits: true,
-    exports: true,
-    log: true,
-    rows: false,
-};
+const OFF: On = On { keys: false, tls: false, limits: false, exports: false, log: false, rows: false };
+const ALL: On = On { keys: true, tls: true, limits: true, exports: true, log: true, rows: false };
 
 #[tokio::main]
 async fn main() {
     // `cargo bench` passes `--bench`; `cargo test` only checks that the benchmark runs.
     let is_bench = std::env::args().any(|arg| arg == "--bench");
-    let (turns, rounds, length) = if is_bench {
-        (TURNS, ROUNDS, Duration::from_millis(1500))
-    } else {
-        (2, 1, Duration::from_millis(100))
-    };
+    let (turns, rounds, length) =
+        if is_bench { (TURNS, ROUNDS, Duration::from_millis(1500)) } else { (2, 1, Duration::from_millis(100)) };
     let begun = Instant::now();
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
@@ -108,10 +75,7 @@ async fn main() {
         let rate = rates(&without, &with, rounds, length).await;
         rows.push((name, first, rate));
     }
-    println!(
-        "\n{:<32} {:>26} {:>30}",
-        "on", "first token, p50 without / with", "turns/s without / with"
-    );
+    println!("\n{:<32} {:>26} {:>30}", "on", "first token, p50 without / with", "turns/s without / with");
     for (name, first, rate) in rows {
         println!(
             "{name:<32} {:>7.2} {:>7.2} ms {:>6.3}   {:>7.0} {:>7.0} {:>6.3}",
@@ -144,12 +108,7 @@ async fn first_token(without: &[Calling], with: &[Calling], turns: usize) -> (f6
 
 /// Medians of turns per second without and with the feature, and of the ratios per round: other load on the machine
 /// affects both sides of a round.
-async fn rates(
-    without: &[Calling],
-    with: &[Calling],
-    rounds: usize,
-    length: Duration,
-) -> (f64, f64, f64) {
+async fn rates(without: &[Calling], with: &[Calling], rounds: usize, length: Duration) -> (f64, f64, f64) {
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         let mut sides = [(0, without), (1, with)];
@@ -161,10 +120,7 @@ async fn rates(
         }
     }
     let [without, with] = rates;
-    let ratios = without
-        .iter()
-        .zip(&with)
-        .map(|(without, with)| with / without);
+    let ratios = without.iter().zip(&with).map(|(without, with)| with / without);
     let ratio = median(ratios.collect());
     (median(without), median(with), ratio)
 }
@@ -174,20 +130,12 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-async fn start(
-    place: &TempDir,
-    postgres: &Postgres,
-    collector: SocketAddr,
-    on: On,
-) -> (Served, Vec<Calling>) {
+async fn start(place: &TempDir, postgres: &Postgres, collector: SocketAddr, on: On) -> (Served, Vec<Calling>) {
     let mut settings = String::new();
     let mut key = Key::default();
     if on.keys {
         let (file, [own]) = keys(place, ["tenant"]);
-        settings += &format!(
-            "[auth]\nrequired = true\nkeys_file = '{}'\n",
-            file.display()
-        );
+        settings += &format!("[auth]\nrequired = true\nkeys_file = '{}'\n", file.display());
         key = own;
     }
     let mut trusted = None;
@@ -196,11 +144,7 @@ async fn start(
         let [certificate, private] = ["cert.pem", "key.pem"].map(|name| place.path().join(name));
         fs::write(&certificate, pair.cert.pem()).unwrap();
         fs::write(&private, pair.signing_key.serialize_pem()).unwrap();
-        settings += &format!(
-            "[tls]\ncert_file = '{}'\nkey_file = '{}'\n",
-            certificate.display(),
-            private.display()
-        );
+        settings += &format!("[tls]\ncert_file = '{}'\nkey_file = '{}'\n", certificate.display(), private.display());
         trusted = Some(pair.cert.pem());
     }
     if on.limits {
@@ -208,18 +152,12 @@ async fn start(
                      tokens_per_minute = 1000000000000\nstored_bytes = 1000000000000\n";
     }
     if on.exports {
-        settings += &format!(
-            "[telemetry.otlp]\nendpoint = 'http://{collector}'\nmetrics_interval = '1s'\n"
-        );
+        settings += &format!("[telemetry.otlp]\nendpoint = 'http://{collector}'\nmetrics_interval = '1s'\n");
     }
     if on.rows {
         settings += "[database]\nrow_security = true\n";
     }
-    let levels = if on.log {
-        "info"
-    } else {
-        "error,contextd::audit=off"
-    };
+    let levels = if on.log { "info" } else { "error,contextd::audit=off" };
     let mut served = Served::logging(place, postgres, SCRIPT, &settings, levels, Stdio::piped());
     // Read the log as a log collector does: writing to /dev/null would cost less than in production.
     let mut log = served.child.stderr.take().unwrap();
@@ -232,13 +170,8 @@ fn endpoint(served: &Served, trusted: Option<String>) -> Endpoint {
     let Some(pem) = trusted else {
         return served.endpoint();
     };
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(pem))
-        .domain_name("localhost");
-    Channel::from_shared(format!("https://{}", served.address))
-        .unwrap()
-        .tls_config(tls)
-        .unwrap()
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)).domain_name("localhost");
+    Channel::from_shared(format!("https://{}", served.address)).unwrap().tls_config(tls).unwrap()
 }
 
 /// A collector that accepts all requests and discards them.
@@ -247,8 +180,7 @@ async fn collector() -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let connection =
-                http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(take));
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(take));
             tokio::spawn(connection);
         }
     });

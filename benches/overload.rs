@@ -1,11 +1,7 @@
 //! Measures a server under overload: three times as many turns as it completes at its peak, and a tenant that exceeds
 //! its rate limit in parallel with one that does not. `docs/benchmarks.md` explains the results. The servers are
 //! separate processes; this process runs their clients.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 #[path = "place/callers.rs"]
 mod callers;
@@ -73,20 +69,10 @@ async fn main() {
     // `cargo bench` passes `--bench`; `cargo test` only checks that the benchmark runs.
     let seconds = Duration::from_secs;
     let lengths = if std::env::args().any(|arg| arg == "--bench") {
-        Lengths {
-            search: seconds(3),
-            peak: seconds(5),
-            overload: seconds(8),
-            run: seconds(18),
-        }
+        Lengths { search: seconds(3), peak: seconds(5), overload: seconds(8), run: seconds(18) }
     } else {
         let short = Duration::from_millis(200);
-        Lengths {
-            search: short,
-            peak: short,
-            overload: short,
-            run: short,
-        }
+        Lengths { search: short, peak: short, overload: short, run: short }
     };
     let begun = Instant::now();
     overload(lengths).await;
@@ -125,10 +111,7 @@ impl Outcomes {
 
 /// Whether a call was refused. The bare server has no methods, so it returns another status.
 fn is_refusal(status: &Status) -> bool {
-    matches!(
-        status.code(),
-        Code::Unavailable | Code::ResourceExhausted | Code::Unimplemented
-    )
+    matches!(status.code(), Code::Unavailable | Code::ResourceExhausted | Code::Unimplemented)
 }
 
 /// Starts calls at a fixed rate, regardless of their duration, and waits for the last of them.
@@ -181,12 +164,7 @@ fn refusals(scrape: &str) -> Vec<(f64, f64)> {
     });
     for line in series {
         let (_, bound) = line.split_once("le=\"").unwrap();
-        let bound = bound
-            .split('"')
-            .next()
-            .unwrap()
-            .parse()
-            .unwrap_or(f64::INFINITY);
+        let bound = bound.split('"').next().unwrap().parse().unwrap_or(f64::INFINITY);
         let count: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
         match buckets.iter_mut().find(|(known, _)| *known == bound) {
             Some((_, known)) => *known += count,
@@ -285,13 +263,7 @@ impl Overload {
             }
         }
         let processor = Processor::of(served.child.id(), &place.join("data"));
-        Self {
-            served,
-            admin,
-            channels,
-            processor,
-            clients: best.1,
-        }
+        Self { served, admin, channels, processor, clients: best.1 }
     }
 
     async fn peak(&self, length: Duration) -> (f64, Used) {
@@ -364,16 +336,13 @@ async fn overload(lengths: Lengths) {
     let overload = Overload::start(place.path(), served, admin, lengths.search).await;
     let bare = Bare::start().await;
     let [mut ratios, mut floors, mut refusals, mut turns, mut health] = [const { Vec::new() }; 5];
-    println!(
-        "\n{OVERLOAD} times the peak, {ROUNDS} rounds; seconds of processor time: server, PostgreSQL, clients"
-    );
+    println!("\n{OVERLOAD} times the peak, {ROUNDS} rounds; seconds of processor time: server, PostgreSQL, clients");
     for _ in 0..ROUNDS {
         let (peak, used) = overload.peak(lengths.peak).await;
         println!("  peak {peak:>5.0} turns/s                              {used}");
         let over = overload.at_rate(peak * OVERLOAD, lengths.overload).await;
         let failed = over.outcomes.failed.lock().unwrap().clone();
-        let unanswered =
-            over.health.failed.lock().unwrap().len() as u64 + over.health.refused.load(Relaxed);
+        let unanswered = over.health.failed.lock().unwrap().len() as u64 + over.health.refused.load(Relaxed);
         println!(
             "    overload {:>5.0} turns/s finished, {} refused, {:.1} s {}",
             over.goodput,
@@ -399,15 +368,9 @@ async fn overload(lengths: Lengths) {
         health.push(over.health.p99());
     }
     println!("medians");
-    println!(
-        "  goodput / peak             {:>8.2}  (aim 0.9)",
-        median(ratios)
-    );
+    println!("  goodput / peak             {:>8.2}  (aim 0.9)", median(ratios));
     println!("  with a bare server, / peak {:>8.2}", median(floors));
-    println!(
-        "  p99 of a refusal, server   {:>5.0} ms  (aim 5)",
-        median(refusals)
-    );
+    println!("  p99 of a refusal, server   {:>5.0} ms  (aim 5)", median(refusals));
     println!("  p99 of a turn              {:>5.0} ms", median(turns));
     println!("  p99 of health              {:>5.0} ms", median(health));
     drop(overload.served);
@@ -447,10 +410,8 @@ async fn burst(lengths: Lengths) {
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
     let (file, [calm, busy]) = keys(&place, ["calm", "busy"]);
-    let settings = format!(
-        "[auth]\nrequired = true\nkeys_file = '{}'\n[limits]\nrequests_per_second = {LIMIT}\n",
-        file.display()
-    );
+    let settings =
+        format!("[auth]\nrequired = true\nkeys_file = '{}'\n[limits]\nrequests_per_second = {LIMIT}\n", file.display());
     let served = Served::start(&place, &postgres, SCRIPT, &settings);
     let calm = connect(served.endpoint(), &calm).await;
     let busy = connect(served.endpoint(), &busy).await;
@@ -467,10 +428,7 @@ async fn burst(lengths: Lengths) {
         );
         ratios.push(with / without);
     }
-    println!(
-        "  with / without, median     {:>8.2}  (aim 1.25)",
-        median(ratios)
-    );
+    println!("  with / without, median     {:>8.2}  (aim 1.25)", median(ratios));
     drop(served);
     postgres.stop().await.unwrap();
 }

@@ -1,11 +1,7 @@
 //! Compares contextd with other systems on the same turn, in one run with one model service and one PostgreSQL.
 //! `docs/benchmarks.md` explains the results. The peers need a Python with `benches/peers/requirements.txt`, given by
 //! `BENCH_PYTHON`; without it they are skipped.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 #[path = "place/callers.rs"]
 mod callers;
@@ -74,17 +70,9 @@ async fn measure(contender: &mut Contender, samples: &mut Samples, turns: usize,
 }
 
 fn print(contenders: &[Contender], samples: Vec<Samples>) {
-    println!(
-        "\n{:<42} {:>9} {:>9} {:>9} {:>9}  durable",
-        "", "first ms", "turns/s", "program", "postgres"
-    );
+    println!("\n{:<42} {:>9} {:>9} {:>9} {:>9}  durable", "", "first ms", "turns/s", "program", "postgres");
     for (contender, samples) in contenders.iter().zip(samples) {
-        let Samples {
-            first,
-            rate,
-            program,
-            postgres,
-        } = samples;
+        let Samples { first, rate, program, postgres } = samples;
         println!(
             "{:<42} {:>9.2} {:>9.0} {:>9.2} {:>9.2}  {}",
             contender.name,

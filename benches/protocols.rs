@@ -1,10 +1,6 @@
 //! Measures the cost of each provider protocol: building a request with 1 MB of context and reading a response of 1 MB,
 //! in MB/s, compared with serde_json on the same bytes. `docs/benchmarks.md` explains the results.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 #[path = "protocols/prompt_cache.rs"]
 mod prompt_cache;
@@ -19,8 +15,8 @@ use contextd::{
     config::HttpConfig,
     context::estimate,
     model::{
-        CallId, Content, Contents, Generation, Message, MessageId, ModelResponse, Part, Prompt,
-        Role, Seq, ToolCall, ToolOutcome, ToolResult, Transcript,
+        CallId, Content, Contents, Generation, Message, MessageId, ModelResponse, Part, Prompt, Role, Seq, ToolCall,
+        ToolOutcome, ToolResult, Transcript,
         message::{FinishReason, StoredPart},
     },
     provider::{
@@ -58,12 +54,7 @@ fn main() {
     println!("building a request of 1 MB");
     encode(rounds, "Chat Completions", &chat, "gpt-5");
     encode(rounds, "Anthropic Messages", &messages, "claude-sonnet-4-5");
-    encode(
-        rounds,
-        "the same, bound to its prefix",
-        &messages,
-        "claude-opus-5-5",
-    );
+    encode(rounds, "the same, bound to its prefix", &messages, "claude-opus-5-5");
     let openai = responses::dialect::named("openai").unwrap();
     let responses = Responses::new("main", settings(), openai, BTreeMap::new()).unwrap();
     encode(rounds, "Responses", &responses, "gpt-5");
@@ -110,11 +101,8 @@ fn decode<D: Decoder>(rounds: u32, name: &str, decoder: impl Fn() -> D, stream: 
         }
     });
     let text = std::str::from_utf8(stream).unwrap();
-    let payloads: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("data: "))
-        .filter(|data| data.starts_with('{'))
-        .collect();
+    let payloads: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| data.starts_with('{')).collect();
     let floor = time(rounds, || {
         for payload in &payloads {
             black_box(serde_json::from_str::<Value>(payload).unwrap());
@@ -147,11 +135,7 @@ fn report(name: &str, bytes: usize, ours: Duration, floor: Duration) {
 }
 
 fn settings() -> Settings {
-    Settings {
-        base_url: "http://127.0.0.1:9/v1".to_owned(),
-        headers: Vec::new(),
-        http: HttpConfig::default(),
-    }
+    Settings { base_url: "http://127.0.0.1:9/v1".to_owned(), headers: Vec::new(), http: HttpConfig::default() }
 }
 
 fn prompt(model: &str) -> Prompt {
@@ -272,8 +256,7 @@ fn responses_stream() -> Vec<u8> {
         "type": "response.output_text.delta", "content_index": 0, "delta": DELTA, "item_id": id,
         "logprobs": [], "obfuscation": "w7aVB2", "output_index": 0, "sequence_number": 9,
     });
-    let end =
-        json!({"type": "response.completed", "response": {"id": "resp_1", "status": "completed"}});
+    let end = json!({"type": "response.completed", "response": {"id": "resp_1", "status": "completed"}});
     let mut stream = event(begun);
     stream.push_str(&event(delta).repeat(DELTAS));
     stream.push_str(&event(end));

@@ -1,10 +1,6 @@
 //! Measures the cost of the queue: enqueuing a message compared with a plain insert, with and without wake-ups, and how
 //! soon a turn on another replica sees a message. `docs/benchmarks.md` explains the results.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod place;
 #[path = "place/slow.rs"]
@@ -20,13 +16,10 @@ use std::{
 use contextd::{
     codec,
     config::DatabaseConfig,
-    model::{
-        Delivery, InputMessage, MessageId, Part, Role, SessionId, SessionKey, TenantId,
-        command::Idempotency,
-    },
+    model::{Delivery, InputMessage, MessageId, Part, Role, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{
-        self, event::Payload, queue_service_client::QueueServiceClient,
-        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+        self, event::Payload, queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
+        turn_service_client::TurnServiceClient,
     },
     postgres::{DATABASE, Postgres},
     store::{Database, Store, queue::NewQueued},
@@ -72,29 +65,14 @@ async fn main() {
     let programs = measure("native", &place, None, rounds, seen).await;
     match slow::slow_programs(&place, &programs) {
         Some(slow) => {
-            drop(
-                measure(
-                    "slow commits: each flush takes 1 ms more",
-                    &place,
-                    Some(slow),
-                    rounds,
-                    seen,
-                )
-                .await,
-            );
+            drop(measure("slow commits: each flush takes 1 ms more", &place, Some(slow), rounds, seen).await);
         }
         None => println!("\nslow commits: skipped, strace is not installed"),
     }
 }
 
 /// Runs all measurements on one cluster. Returns the directory of its programs.
-async fn measure(
-    profile: &str,
-    place: &TempDir,
-    programs: Option<PathBuf>,
-    rounds: usize,
-    seen: usize,
-) -> PathBuf {
+async fn measure(profile: &str, place: &TempDir, programs: Option<PathBuf>, rounds: usize, seen: usize) -> PathBuf {
     let postgres = place::start_postgres_of(place, programs).await;
     let admin = connect(&postgres).await;
     admin.batch_execute(ROLE).await.unwrap();
@@ -102,22 +80,13 @@ async fn measure(
     let deaf = Served::start(place, &postgres, SCRIPT, NO_LISTEN_SETTINGS);
     let other = Served::start(place, &postgres, SCRIPT, LISTEN_SETTINGS);
     let bench = Bench::new(&postgres, &other).await;
-    println!(
-        "\n{profile} ({rounds} rounds of {CONCURRENCY} x {MESSAGES} messages, {seen} messages seen elsewhere)"
-    );
+    println!("\n{profile} ({rounds} rounds of {CONCURRENCY} x {MESSAGES} messages, {seen} messages seen elsewhere)");
     bench.costs(profile, rounds).await;
     for (name, owner, percent, aim) in [
-        (
-            "enqueue to seen, with LISTEN, p50",
-            &owner,
-            50,
-            Duration::from_millis(15),
-        ),
+        ("enqueue to seen, with LISTEN, p50", &owner, 50, Duration::from_millis(15)),
         ("enqueue to seen, without it, p99", &deaf, 99, POLL),
     ] {
-        let samples = bench
-            .seen(owner, &format!("{profile} {percent}"), seen)
-            .await;
+        let samples = bench.seen(owner, &format!("{profile} {percent}"), seen).await;
         let p50 = share(&samples, 50);
         let p99 = share(&samples, 99);
         println!("  {name:<40} p50 {p50:>10.2?}   p99 {p99:>10.2?}   aim {aim:>10.2?}");
@@ -137,18 +106,14 @@ async fn connect(postgres: &Postgres) -> Client {
 const BINDIR: &str = "select setting from pg_config where name = 'BINDIR'";
 
 /// A plain insert of the same row into a table with the same columns and indexes.
-const RAW: &str = "insert into raw_queue (tenant_id, session_id, message_id, body, request_id) values ($1, $2, $3, $4, $5)";
+const RAW: &str =
+    "insert into raw_queue (tenant_id, session_id, message_id, body, request_id) values ($1, $2, $3, $4, $5)";
 
 /// A connection pool like the store's.
 fn pool(postgres: &Postgres) -> Pool {
-    let recycling = ManagerConfig {
-        recycling_method: RecyclingMethod::Fast,
-    };
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(postgres.config(DATABASE), NoTls, recycling);
-    Pool::builder(manager)
-        .max_size(CONCURRENCY)
-        .build()
-        .unwrap()
+    Pool::builder(manager).max_size(CONCURRENCY).build().unwrap()
 }
 
 /// How a message is enqueued.
@@ -186,36 +151,18 @@ impl Bench {
         let store = Store::new(database.unwrap(), "bench", lease_ttl);
         let table = "create table if not exists raw_queue (like queue including all)";
         connect(postgres).await.batch_execute(table).await.unwrap();
-        let connect = || async {
-            Channel::from_shared(served.url())
-                .unwrap()
-                .connect()
-                .await
-                .unwrap()
-        };
-        let queues =
-            join_all((0..CONCURRENCY).map(|_| async { QueueServiceClient::new(connect().await) }))
-                .await;
+        let connect = || async { Channel::from_shared(served.url()).unwrap().connect().await.unwrap() };
+        let queues = join_all((0..CONCURRENCY).map(|_| async { QueueServiceClient::new(connect().await) })).await;
         let sessions = SessionServiceClient::new(connect().await);
         let message = InputMessage::new(Role::User, vec![Part::text(WORDS)]);
-        Self {
-            raw: pool(postgres),
-            store,
-            queues,
-            sessions,
-            body: codec::queue::encode(&message),
-            due: Arc::default(),
-        }
+        Self { raw: pool(postgres), store, queues, sessions, body: codec::queue::encode(&message), due: Arc::default() }
     }
 
     /// Compares messages per second; each round measures all ways.
     async fn costs(&self, profile: &str, rounds: usize) {
         let all = [How::Raw, How::Transaction, How::Woken, How::Call];
         let mut rates = all.map(|_| Vec::with_capacity(rounds));
-        let name: String = profile
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .collect();
+        let name: String = profile.chars().filter(char::is_ascii_alphanumeric).collect();
         for round in 0..=rounds {
             for (how, rates) in all.iter().zip(&mut rates) {
                 let rate = self.round(&format!("{name}-{round}-{how:?}"), *how).await;
@@ -232,27 +179,12 @@ impl Bench {
         let transaction_aim = if profile == "native" { 0.5 } else { 0.9 };
         for (name, rate, beside, aim) in [
             ("raw insert", raw, raw, None),
-            (
-                "transaction / raw insert",
-                transaction,
-                raw,
-                Some(transaction_aim),
-            ),
+            ("transaction / raw insert", transaction, raw, Some(transaction_aim)),
             ("EnqueueMessage / raw insert", call, raw, None),
-            (
-                "transaction with / without wake-ups",
-                woken,
-                transaction,
-                Some(0.9),
-            ),
+            ("transaction with / without wake-ups", woken, transaction, Some(0.9)),
         ] {
-            let aim = aim
-                .map(|aim| format!("   aim {aim:.1}"))
-                .unwrap_or_default();
-            println!(
-                "  {name:<40} {rate:>8.0}/s   ratio {:.2}{aim}",
-                rate / beside
-            );
+            let aim = aim.map(|aim| format!("   aim {aim:.1}")).unwrap_or_default();
+            println!("  {name:<40} {rate:>8.0}/s   ratio {:.2}{aim}", rate / beside);
         }
     }
 
@@ -260,14 +192,8 @@ impl Bench {
     async fn round(&self, name: &str, how: How) -> f64 {
         let sessions: Vec<String> = (0..CONCURRENCY).map(|n| format!("{name}-{n}")).collect();
         for session_id in &sessions {
-            let session = pb::Session {
-                session_id: session_id.clone(),
-                ..pb::Session::default()
-            };
-            let request = pb::CreateSessionRequest {
-                session: Some(session),
-                request_id: String::new(),
-            };
+            let session = pb::Session { session_id: session_id.clone(), ..pb::Session::default() };
+            let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
             self.sessions.clone().create_session(request).await.unwrap();
         }
         let waking = (how == How::Woken).then(|| self.wake());
@@ -292,31 +218,18 @@ impl Bench {
             How::Transaction => self.enqueue(session, &id).await,
             How::Woken => {
                 self.enqueue(session, &id).await;
-                self.due
-                    .lock()
-                    .unwrap()
-                    .insert(format!("news default {session}"));
+                self.due.lock().unwrap().insert(format!("news default {session}"));
             }
             How::Call => {
                 let text = pb::part::Content::Text(WORDS.to_owned());
-                let part = pb::Part {
-                    content: Some(text),
-                    ..pb::Part::default()
-                };
+                let part = pb::Part { content: Some(text), ..pb::Part::default() };
                 let request = pb::EnqueueMessageRequest {
                     session_id: session.to_owned(),
                     request_id: id,
-                    message: Some(pb::InputMessage {
-                        parts: vec![part],
-                        ..pb::InputMessage::default()
-                    }),
+                    message: Some(pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() }),
                     ..pb::EnqueueMessageRequest::default()
                 };
-                self.queues[n]
-                    .clone()
-                    .enqueue_message(request)
-                    .await
-                    .unwrap();
+                self.queues[n].clone().enqueue_message(request).await.unwrap();
             }
         }
     }
@@ -324,18 +237,12 @@ impl Bench {
     async fn insert(&self, session: &str, id: &str) {
         let client = self.raw.get().await.unwrap();
         let insert = client.prepare_cached(RAW).await.unwrap();
-        client
-            .execute(&insert, &[&"default", &session, &id, &self.body, &id])
-            .await
-            .unwrap();
+        client.execute(&insert, &[&"default", &session, &id, &self.body, &id]).await.unwrap();
     }
 
     async fn enqueue(&self, session: &str, id: &str) {
         let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
-        let idempotency = Idempotency {
-            request: Some(contextd::model::RequestId::new(id)),
-            hash: "hash".to_owned(),
-        };
+        let idempotency = Idempotency { request: Some(contextd::model::RequestId::new(id)), hash: "hash".to_owned() };
         let new = NewQueued {
             blobs: &[],
             message: &MessageId::new(id),
@@ -357,9 +264,7 @@ impl Bench {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(GATHER).await;
-                let due: Vec<String> = std::mem::take(&mut *due.lock().unwrap())
-                    .into_iter()
-                    .collect();
+                let due: Vec<String> = std::mem::take(&mut *due.lock().unwrap()).into_iter().collect();
                 if !due.is_empty() {
                     store.notify(&due).await.unwrap();
                 }
@@ -375,11 +280,7 @@ impl Bench {
         let mut samples = Vec::new();
         for n in 0..times {
             let session = format!("seen-{name}-{n}");
-            let mut stream = turns
-                .execute_turn(turn(&session))
-                .await
-                .unwrap()
-                .into_inner();
+            let mut stream = turns.execute_turn(turn(&session)).await.unwrap().into_inner();
             let mut begun = None;
             while let Some(message) = stream.message().await.unwrap() {
                 match message.event.and_then(|event| event.payload) {
@@ -400,24 +301,14 @@ impl Bench {
     }
 
     async fn interrupt(&self, session: &str) {
-        let part = pb::Part {
-            content: Some(pb::part::Content::Text("Stop".to_owned())),
-            ..pb::Part::default()
-        };
+        let part = pb::Part { content: Some(pb::part::Content::Text("Stop".to_owned())), ..pb::Part::default() };
         let request = pb::EnqueueMessageRequest {
             session_id: session.to_owned(),
-            message: Some(pb::InputMessage {
-                parts: vec![part],
-                ..pb::InputMessage::default()
-            }),
+            message: Some(pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() }),
             delivery: pb::Delivery::Interrupt.into(),
             ..pb::EnqueueMessageRequest::default()
         };
-        self.queues[0]
-            .clone()
-            .enqueue_message(request)
-            .await
-            .unwrap();
+        self.queues[0].clone().enqueue_message(request).await.unwrap();
     }
 }
 

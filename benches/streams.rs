@@ -1,10 +1,6 @@
 //! Measures the memory of a server: when idle, per reader (of an idle stream, and one that does not read), and per turn
 //! whose model is silent. `docs/benchmarks.md` explains the results.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod place;
 
@@ -38,11 +34,7 @@ const REST: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
-    let readers = if std::env::args().any(|arg| arg == "--bench") {
-        READERS
-    } else {
-        FEW
-    };
+    let readers = if std::env::args().any(|arg| arg == "--bench") { READERS } else { FEW };
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
     let served = Served::start(&place, &postgres, SCRIPT, "");
@@ -56,13 +48,7 @@ async fn main() {
     for n in 0..readers {
         run(&mut turns, &format!("idle-{n}")).await;
     }
-    let idle = measure(
-        &served,
-        readers,
-        |n| watch(&format!("idle-{n}"), 0),
-        async || {},
-    )
-    .await;
+    let idle = measure(&served, readers, |n| watch(&format!("idle-{n}"), 0), async || {}).await;
     // A separate process: memory freed by the first one would hide the growth.
     drop(served);
     let mut served = Served::start(&place, &postgres, SCRIPT, "");
@@ -81,27 +67,16 @@ async fn main() {
     .await;
     let mut running = Vec::new();
     for bytes in CONTEXTS {
-        drop(std::mem::replace(
-            &mut served,
-            Served::start(&place, &postgres, SCRIPT, ""),
-        ));
-        running.push((
-            bytes,
-            silent_turns(&served, readers.min(RUNNING), bytes).await,
-        ));
+        drop(std::mem::replace(&mut served, Served::start(&place, &postgres, SCRIPT, "")));
+        running.push((bytes, silent_turns(&served, readers.min(RUNNING), bytes).await));
     }
     println!("\n{:.0} MB when idle", at_rest as f64 / 1e6);
     for (context, bytes) in running {
-        println!(
-            "{bytes:>9.0} bytes for a turn whose model is silent, with a context of {context} bytes"
-        );
+        println!("{bytes:>9.0} bytes for a turn whose model is silent, with a context of {context} bytes");
     }
     println!("{readers} readers of each kind");
     println!("  {:<52} {:>9}  {:>8}", "", "bytes", "of aim");
-    for (name, bytes, aim) in [
-        ("an idle stream", idle, IDLE),
-        ("a reader that does not read", stalled, STALLED),
-    ] {
+    for (name, bytes, aim) in [("an idle stream", idle, IDLE), ("a reader that does not read", stalled, STALLED)] {
         println!("  {name:<52} {bytes:>9.0}  {:>8.2}", bytes / aim);
     }
     drop(served);
@@ -109,11 +84,7 @@ async fn main() {
 }
 
 async fn run(turns: &mut TurnServiceClient<Channel>, session: &str) {
-    let mut stream = turns
-        .execute_turn(turn(session))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut stream = turns.execute_turn(turn(session)).await.unwrap().into_inner();
     while stream.message().await.unwrap().is_some() {}
 }
 
@@ -160,11 +131,7 @@ async fn measure(
         if n % PER_CONNECTION == 0 {
             connection = narrow(served).await;
         }
-        let mut stream = connection
-            .watch_events(request(n))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut stream = connection.watch_events(request(n)).await.unwrap().into_inner();
         until_sync(&mut stream).await;
         open.push(stream);
     }
@@ -177,18 +144,13 @@ async fn measure(
 
 /// A connection whose streams buffer very little unread data.
 async fn narrow(served: &Served) -> TurnServiceClient<Channel> {
-    let endpoint = Channel::from_shared(served.url())
-        .unwrap()
-        .initial_stream_window_size(4096);
+    let endpoint = Channel::from_shared(served.url()).unwrap().initial_stream_window_size(4096);
     TurnServiceClient::new(endpoint.connect().await.unwrap())
 }
 
 async fn until_sync(stream: &mut Streaming<pb::WatchEventsResponse>) {
     while let Some(message) = stream.message().await.unwrap() {
-        if matches!(
-            message.event.and_then(|event| event.payload),
-            Some(Payload::Sync(_))
-        ) {
+        if matches!(message.event.and_then(|event| event.payload), Some(Payload::Sync(_))) {
             return;
         }
     }
@@ -197,13 +159,6 @@ async fn until_sync(stream: &mut Streaming<pb::WatchEventsResponse>) {
 /// The resident memory of a process in bytes.
 fn resident(served: &Served) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", served.child.id())).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim()
-        .strip_suffix(" kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .map(|kilobytes| kilobytes * 1024)
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }

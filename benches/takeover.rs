@@ -1,10 +1,6 @@
 //! Measures how long a turn makes no progress after its replica is killed or stopped. `docs/benchmarks.md` explains the
 //! results.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod place;
 
@@ -36,39 +32,24 @@ const BEGUN_AT_ONCE: usize = 16;
 /// A model that produces no text.
 const SILENT: &str = r#"{ "steps": [{ "say": [{ "wait_for": "nobody" }, { "text": "word" }] }] }"#;
 /// A model that produces text for far longer than a round.
-const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }] }"#;
+const SCRIPT: &str =
+    r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }] }"#;
 
 #[tokio::main]
 async fn main() {
-    let rounds = if std::env::args().any(|arg| arg == "--bench") {
-        ROUNDS
-    } else {
-        1
-    };
+    let rounds = if std::env::args().any(|arg| arg == "--bench") { ROUNDS } else { 1 };
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
     let other = Served::start(&place, &postgres, SCRIPT, SETTINGS);
-    println!(
-        "\n{rounds} rounds, a lease of {LEASE:?}; until the first new event on the other replica"
-    );
+    println!("\n{rounds} rounds, a lease of {LEASE:?}; until the first new event on the other replica");
     println!("  {:<24} {:>10} {:>10} {:>10}", "", "p50", "worst", "aim");
     for (name, signal, aim) in [
-        (
-            "kill -9",
-            Signal::SIGKILL,
-            LEASE.mul_f64(1.3) + Duration::from_secs(1),
-        ),
-        (
-            "an immediate stop",
-            Signal::SIGTERM,
-            Duration::from_millis(500),
-        ),
+        ("kill -9", Signal::SIGKILL, LEASE.mul_f64(1.3) + Duration::from_secs(1)),
+        ("an immediate stop", Signal::SIGTERM, Duration::from_millis(500)),
     ] {
         let mut samples = Vec::new();
         for n in 0..rounds {
-            samples.push(
-                stands_still(&place, &postgres, &other, &format!("{signal}-{n}"), signal).await,
-            );
+            samples.push(stands_still(&place, &postgres, &other, &format!("{signal}-{n}"), signal).await);
         }
         samples.sort_unstable();
         let middle = samples[samples.len() / 2];
@@ -99,10 +80,7 @@ async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) ->
                 let mut events = turns.execute_turn(request).await.unwrap().into_inner();
                 // A turn continues without its reader.
                 while let Some(message) = events.message().await.unwrap() {
-                    if matches!(
-                        message.event.and_then(|event| event.payload),
-                        Some(Payload::StepStarted(_))
-                    ) {
+                    if matches!(message.event.and_then(|event| event.payload), Some(Payload::StepStarted(_))) {
                         break;
                     }
                 }
@@ -115,11 +93,7 @@ async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) ->
                       and owner is not null";
     let running: i64 = client.query_one(running, &[]).await.unwrap().get(0);
     assert_eq!(running, i64::try_from(orphans).unwrap());
-    kill(
-        Pid::from_raw(i32::try_from(first.child.id()).unwrap()),
-        Signal::SIGKILL,
-    )
-    .unwrap();
+    kill(Pid::from_raw(i32::try_from(first.child.id()).unwrap()), Signal::SIGKILL).unwrap();
     let lease = "select extract(epoch from max(lease_until) - clock_timestamp())::float8
                    from session_run where session_id like 'orphan-%'";
     let lease: f64 = client.query_one(lease, &[]).await.unwrap().get(0);
@@ -132,51 +106,24 @@ async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) ->
 }
 
 /// How long after the signal to a turn's replica a reader on another replica sees the turn resume.
-async fn stands_still(
-    place: &TempDir,
-    postgres: &Postgres,
-    other: &Served,
-    session: &str,
-    signal: Signal,
-) -> Duration {
+async fn stands_still(place: &TempDir, postgres: &Postgres, other: &Served, session: &str, signal: Signal) -> Duration {
     let first = Served::start(place, postgres, SCRIPT, SETTINGS);
     let mut turns = TurnServiceClient::connect(first.url()).await.unwrap();
-    let mut stream = turns
-        .execute_turn(turn(session))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut stream = turns.execute_turn(turn(session)).await.unwrap().into_inner();
     while let Some(message) = stream.message().await.unwrap() {
-        if matches!(
-            message.event.and_then(|event| event.payload),
-            Some(Payload::TextDelta(_))
-        ) {
+        if matches!(message.event.and_then(|event| event.payload), Some(Payload::TextDelta(_))) {
             break;
         }
     }
     let mut turns = TurnServiceClient::connect(other.url()).await.unwrap();
-    let mut watch = turns
-        .watch_events(watch(session, 0))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut watch = turns.watch_events(watch(session, 0)).await.unwrap().into_inner();
     until(&mut watch, |payload| matches!(payload, Payload::Sync(_))).await;
-    kill(
-        Pid::from_raw(i32::try_from(first.child.id()).unwrap()),
-        signal,
-    )
-    .unwrap();
+    kill(Pid::from_raw(i32::try_from(first.child.id()).unwrap()), signal).unwrap();
     let begun = Instant::now();
-    until(&mut watch, |payload| {
-        matches!(payload, Payload::TurnRecovered(_))
-    })
-    .await;
+    until(&mut watch, |payload| matches!(payload, Payload::TurnRecovered(_))).await;
     let stood = begun.elapsed();
     turns
-        .cancel_turn(pb::CancelTurnRequest {
-            session_id: session.to_owned(),
-            ..pb::CancelTurnRequest::default()
-        })
+        .cancel_turn(pb::CancelTurnRequest { session_id: session.to_owned(), ..pb::CancelTurnRequest::default() })
         .await
         .unwrap();
     stood
@@ -184,11 +131,7 @@ async fn stands_still(
 
 async fn until(stream: &mut Streaming<pb::WatchEventsResponse>, wanted: impl Fn(&Payload) -> bool) {
     while let Some(message) = stream.message().await.unwrap() {
-        if message
-            .event
-            .and_then(|event| event.payload)
-            .is_some_and(|payload| wanted(&payload))
-        {
+        if message.event.and_then(|event| event.payload).is_some_and(|payload| wanted(&payload)) {
             return;
         }
     }

@@ -32,11 +32,7 @@ fn main() -> ExitCode {
     let count_theirs = |text: &str| theirs.encode_ordinary(text).len();
     let prose = prose();
     let letter = "a".repeat(MEGABYTE);
-    assert_eq!(
-        ours.text(&prose) as usize,
-        count_theirs(&prose),
-        "both count the same"
-    );
+    assert_eq!(ours.text(&prose) as usize, count_theirs(&prose), "both count the same");
     let count_ours = |text: &str| ours.text(text) as usize;
     let [prose_ours, prose_theirs] = least([&|| count_ours(&prose), &|| count_theirs(&prose)]);
     let [letter_ours, letter_theirs] = least([&|| count_ours(&letter), &|| count_theirs(&letter)]);
@@ -45,20 +41,10 @@ fn main() -> ExitCode {
     let mut met = true;
     for (name, text, ours, theirs, goal) in [
         ("prose, warm", &prose, prose_ours, prose_theirs, 3.0),
-        (
-            "one letter repeated",
-            &letter,
-            letter_ours,
-            letter_theirs,
-            25.0,
-        ),
+        ("one letter repeated", &letter, letter_ours, letter_theirs, 25.0),
     ] {
         let ratio = theirs / ours;
-        println!(
-            "{name:<20} {:>9.1} {:>17.1} {ratio:>7.1}",
-            megabytes(text, ours),
-            megabytes(text, theirs)
-        );
+        println!("{name:<20} {:>9.1} {:>17.1} {ratio:>7.1}", megabytes(text, ours), megabytes(text, theirs));
         met &= ratio >= goal;
     }
     for vocabulary in Vocabulary::ALL {
@@ -66,31 +52,20 @@ fn main() -> ExitCode {
             met &= grows_linearly(counter);
         }
     }
-    if met {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints how time grows with the size of the text, for texts that are hard for simpler counters.
 fn grows_linearly(counter: &dyn Counter) -> bool {
-    let texts = [
-        ("a", "a"),
-        ("space", " "),
-        ("ab", "ab"),
-        ("\u{8a9e}", "\u{8a9e}"),
-        ("prose", "It was a dark night. "),
-    ];
+    let texts =
+        [("a", "a"), ("space", " "), ("ab", "ab"), ("\u{8a9e}", "\u{8a9e}"), ("prose", "It was a dark night. ")];
     let mut worst: f64 = 0.0;
     print!("{:<20}", counter.name());
     for (name, unit) in texts {
         let text = |bytes: usize| unit.repeat(bytes / unit.len());
         let once = text(MEGABYTE);
         let twice = text(2 * MEGABYTE);
-        let [once, twice] = least([&|| counter.text(&once) as usize, &|| {
-            counter.text(&twice) as usize
-        }]);
+        let [once, twice] = least([&|| counter.text(&once) as usize, &|| counter.text(&twice) as usize]);
         let growth = twice / once;
         print!(" {name} {growth:.2}");
         worst = worst.max(growth);
@@ -119,23 +94,11 @@ fn least<const N: usize>(works: [&dyn Fn() -> usize; N]) -> [f64; N] {
 
 /// CPU time of this thread, so that other load on the machine is not counted.
 fn processor_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .expect("Linux and macOS have it")
-        .into()
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux and macOS have it").into()
 }
 
 /// A megabyte of English: the license and the documents of this repository, repeated.
 fn prose() -> String {
-    let texts = [
-        include_str!("../LICENSE"),
-        include_str!("../README.md"),
-        include_str!("../ARCHITECTURE.md"),
-    ];
-    texts
-        .iter()
-        .copied()
-        .cycle()
-        .flat_map(str::chars)
-        .take(MEGABYTE)
-        .collect()
+    let texts = [include_str!("../LICENSE"), include_str!("../README.md"), include_str!("../ARCHITECTURE.md")];
+    texts.iter().copied().cycle().flat_map(str::chars).take(MEGABYTE).collect()
 }

@@ -11,10 +11,7 @@
 //! each input.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
-#![allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "it tells of the events that it names"
-)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "it tells of the events that it names")]
 
 use std::error::Error;
 
@@ -29,8 +26,7 @@ const ANSWER: i32 = 128;
 
 /// Instructions for summaries. A model of 135 million parameters does not stop where it should with the default
 /// instructions.
-const WISHES: &str =
-    "Summarize the conversation in at most five short sentences. Keep names and numbers.";
+const WISHES: &str = "Summarize the conversation in at most five short sentences. Keep names and numbers.";
 
 /// The user's questions, in order.
 const QUESTIONS: [&str; 8] = [
@@ -99,27 +95,14 @@ struct Story {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let plan = plan()?;
-    let channel = Channel::from_shared(plan.address.clone())?
-        .connect()
-        .await?;
+    let channel = Channel::from_shared(plan.address.clone())?.connect().await?;
     let session = create(&channel, &plan).await?;
     let mut story = Story::default();
     for turn in 0..plan.turns {
-        run(
-            &channel,
-            &session,
-            &input(turn, plan.paste),
-            turn + 1,
-            &mut story,
-        )
-        .await?;
+        run(&channel, &session, &input(turn, plan.paste), turn + 1, &mut story).await?;
     }
     println!("{}", story.told());
-    if story.failed == 0 {
-        Ok(())
-    } else {
-        Err("turns failed".into())
-    }
+    if story.failed == 0 { Ok(()) } else { Err("turns failed".into()) }
 }
 
 fn plan() -> Result<Plan, Box<dyn Error>> {
@@ -132,9 +115,7 @@ fn plan() -> Result<Plan, Box<dyn Error>> {
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(option) = arguments.next() {
-        let value = arguments
-            .next()
-            .ok_or_else(|| format!("{option} needs a value"))?;
+        let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
         match option.as_str() {
             "--address" => plan.address = value,
             "--model" => plan.model = value,
@@ -162,36 +143,19 @@ async fn create(channel: &Channel, plan: &Plan) -> Result<String, Box<dyn Error>
     let session = pb::Session {
         model: plan.model.clone(),
         system_prompt: "You advise a gardener. Answer in a few sentences.".to_owned(),
-        generation: Some(pb::Generation {
-            temperature: Some(0.7),
-            seed: Some(7),
-            ..pb::Generation::default()
-        }),
-        limits: Some(pb::TurnLimits {
-            max_output_tokens: ANSWER,
-            ..pb::TurnLimits::default()
-        }),
+        generation: Some(pb::Generation { temperature: Some(0.7), seed: Some(7), ..pb::Generation::default() }),
+        limits: Some(pb::TurnLimits { max_output_tokens: ANSWER, ..pb::TurnLimits::default() }),
         policy_overrides: Some(policy),
         ..pb::Session::default()
     };
-    let request = pb::CreateSessionRequest {
-        session: Some(session),
-        request_id: String::new(),
-    };
-    let created = SessionServiceClient::new(channel.clone())
-        .create_session(request)
-        .await?
-        .into_inner();
+    let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
+    let created = SessionServiceClient::new(channel.clone()).create_session(request).await?.into_inner();
     Ok(created.session.unwrap_or_default().session_id)
 }
 
 /// The user's input in a turn: a question, sometimes with some notes, rarely with many.
 fn input(turn: usize, paste: usize) -> String {
-    let notes = if turn % LONG_EVERY == LONG_EVERY - 1 {
-        24
-    } else {
-        turn * 5 % 7
-    };
+    let notes = if turn % LONG_EVERY == LONG_EVERY - 1 { 24 } else { turn * 5 % 7 };
     let notes = (0..notes + paste).map(|n| NOTES[(turn * 3 + n) % NOTES.len()]);
     let question = QUESTIONS[turn % QUESTIONS.len()];
     notes.chain([question]).collect::<Vec<_>>().join(" ")
@@ -205,23 +169,14 @@ async fn run(
     number: usize,
     story: &mut Story,
 ) -> Result<(), Box<dyn Error>> {
-    let part = pb::Part {
-        content: Some(Content::Text(words.to_owned())),
-        ..pb::Part::default()
-    };
-    let input = pb::InputMessage {
-        parts: vec![part],
-        ..pb::InputMessage::default()
-    };
+    let part = pb::Part { content: Some(Content::Text(words.to_owned())), ..pb::Part::default() };
+    let input = pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() };
     let count = pb::CountTokensRequest {
         session_id: session.to_owned(),
         messages: vec![input.clone()],
         ..pb::CountTokensRequest::default()
     };
-    let counted = ContextServiceClient::new(channel.clone())
-        .count_tokens(count)
-        .await?
-        .into_inner();
+    let counted = ContextServiceClient::new(channel.clone()).count_tokens(count).await?.into_inner();
     story.expected = counted.total.map(|total| total.tokens);
     let request = pb::ExecuteTurnRequest {
         session_id: session.to_owned(),
@@ -229,10 +184,7 @@ async fn run(
         input: Some(input),
         ..pb::ExecuteTurnRequest::default()
     };
-    let mut events = TurnServiceClient::new(channel.clone())
-        .execute_turn(request)
-        .await?
-        .into_inner();
+    let mut events = TurnServiceClient::new(channel.clone()).execute_turn(request).await?.into_inner();
     let mut line = Vec::new();
     while let Some(answer) = events.message().await? {
         let payload = answer.event.and_then(|event| event.payload);
@@ -249,20 +201,10 @@ impl Story {
             Payload::UsageRecorded(told) if told.purpose() == pb::UsagePurpose::Turn => {
                 let estimate = told.estimate?;
                 let reported = estimate.actual_tokens;
-                let ledger = Prediction {
-                    predicted: estimate.estimated_tokens,
-                    reported,
-                };
-                let counted = self.expected.take().map(|predicted| Prediction {
-                    predicted,
-                    reported,
-                });
+                let ledger = Prediction { predicted: estimate.estimated_tokens, reported };
+                let counted = self.expected.take().map(|predicted| Prediction { predicted, reported });
                 let before = counted.as_ref().map_or_else(String::new, |counted| {
-                    format!(
-                        ", counted {:>4} ({:+.1}%)",
-                        counted.predicted,
-                        counted.error()
-                    )
+                    format!(", counted {:>4} ({:+.1}%)", counted.predicted, counted.error())
                 });
                 let answer = told.usage.map_or(0, |usage| usage.output_tokens);
                 let said = format!(
@@ -280,26 +222,14 @@ impl Story {
                 (self.compacted, self.measured, self.expected) = (self.compacted + 1, false, None);
                 self.summarised += usize::from(made.was_summarized);
                 let size = |count: Option<pb::TokenCount>| count.map_or(0, |count| count.tokens);
-                let how = if made.was_summarized {
-                    "a summary"
-                } else {
-                    "nothing"
-                };
-                let (before, after, messages) = (
-                    size(made.tokens_before),
-                    size(made.tokens_after),
-                    made.messages_compacted,
-                );
-                Some(format!(
-                    "{before} -> {after} tokens with {how} for {messages} messages"
-                ))
+                let how = if made.was_summarized { "a summary" } else { "nothing" };
+                let (before, after, messages) =
+                    (size(made.tokens_before), size(made.tokens_after), made.messages_compacted);
+                Some(format!("{before} -> {after} tokens with {how} for {messages} messages"))
             }
             Payload::CompactionFailed(told) => {
                 self.given_up += 1;
-                Some(format!(
-                    "compaction given up: {}",
-                    told.compaction?.failure?.message
-                ))
+                Some(format!("compaction given up: {}", told.compaction?.failure?.message))
             }
             Payload::TurnRetrying(told) => {
                 let failure = told.failure?;
@@ -317,34 +247,12 @@ impl Story {
 
     /// The results, as text.
     fn told(&self) -> String {
-        let Self {
-            compacted,
-            summarised,
-            given_up,
-            refused,
-            failed,
-            counted,
-            ledger: [continued, anew],
-            ..
-        } = self;
+        let Self { compacted, summarised, given_up, refused, failed, counted, ledger: [continued, anew], .. } = self;
         let errors = |predictions: &[Prediction]| {
-            let mut errors: Vec<f64> = predictions
-                .iter()
-                .map(|prediction| prediction.error().abs())
-                .collect();
+            let mut errors: Vec<f64> = predictions.iter().map(|prediction| prediction.error().abs()).collect();
             errors.sort_by(f64::total_cmp);
-            let at = |percent: usize| {
-                errors
-                    .get(errors.len() * percent / 100)
-                    .copied()
-                    .unwrap_or_default()
-            };
-            format!(
-                "{} prompts, median {:.2}%, p90 {:.2}%",
-                errors.len(),
-                at(50),
-                at(90)
-            )
+            let at = |percent: usize| errors.get(errors.len() * percent / 100).copied().unwrap_or_default();
+            format!("{} prompts, median {:.2}%, p90 {:.2}%", errors.len(), at(50), at(90))
         };
         format!(
             "counted before they were sent: {}\n\

@@ -49,20 +49,12 @@ const LAST_EXPORT: Duration = Duration::from_secs(3);
 const STARTUP_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves until `shutdown` fires and all work in flight is finished or handed over.
-pub async fn serve(
-    config: Config,
-    progress: Progress,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+pub async fn serve(config: Config, progress: Progress, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let admin = match config.server.admin_listen {
-        Some(address) => Some(
-            TcpListener::bind(address)
-                .await
-                .with_context(|| format!("cannot listen on {address}"))?,
-        ),
+        Some(address) => Some(TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?),
         None => None,
     };
     let (connection, postgres) = connect(&config, &progress).await?;
@@ -97,11 +89,7 @@ pub struct Parts {
 
 impl Parts {
     /// Creates the parts from the configuration.
-    pub fn new(
-        config: &Config,
-        connection: Connection,
-        environment: &Environment,
-    ) -> anyhow::Result<Self> {
+    pub fn new(config: &Config, connection: Connection, environment: &Environment) -> anyhow::Result<Self> {
         Ok(Self {
             database: database(config, &connection)?,
             registry: models::registry(config, environment)?,
@@ -123,15 +111,7 @@ impl Parts {
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
         let tls = Tls::new(&config.tls)?.map(Arc::new);
         let quotas = Arc::new(Quotas::new(store.clone(), config.limits));
-        let engine = Engine::new(
-            store,
-            (self.registry, self.mcp),
-            quotas,
-            self.rules,
-            hub,
-            self.clock,
-            &telemetry,
-        );
+        let engine = Engine::new(store, (self.registry, self.mcp), quotas, self.rules, hub, self.clock, &telemetry);
         observe(&telemetry, &engine, &database);
         Ok(Service {
             engine,
@@ -141,10 +121,7 @@ impl Parts {
             admin: None,
             config,
             database,
-            stop: Stop {
-                shutdown,
-                ..Stop::default()
-            },
+            stop: Stop { shutdown, ..Stop::default() },
         })
     }
 }
@@ -187,16 +164,7 @@ impl Service {
         progress: &Progress,
         postgres: Option<&Postgres>,
     ) -> anyhow::Result<()> {
-        let Self {
-            engine,
-            stop,
-            auth,
-            tls,
-            telemetry,
-            admin,
-            config,
-            database,
-        } = self;
+        let Self { engine, stop, auth, tls, telemetry, admin, config, database } = self;
         let (reporter, health_service) = server::health();
         health::report_starting(&reporter).await;
         let address = listener.local_addr()?;
@@ -204,10 +172,7 @@ impl Service {
         observe_readiness(&telemetry, gate.clone());
         let broken = CancellationToken::new();
         if let Some(admin) = admin {
-            let pages = admin_port::Pages {
-                gate: gate.clone(),
-                telemetry: telemetry.clone(),
-            };
+            let pages = admin_port::Pages { gate: gate.clone(), telemetry: telemetry.clone() };
             let stopped = stop.done.clone().cancelled_owned();
             let serving = admin_port::serve(admin, health_service.clone(), pages, stopped);
             require("admin port", &stop, &broken, serving);
@@ -216,11 +181,7 @@ impl Service {
             listener,
             Arc::clone(&engine),
             health_service,
-            server::ServerAccess {
-                gate: gate.clone(),
-                auth: Arc::clone(&auth),
-                tls: tls.clone(),
-            },
+            server::ServerAccess { gate: gate.clone(), auth: Arc::clone(&auth), tls: tls.clone() },
             &config,
             stop.closing.clone().cancelled_owned(),
         );
@@ -283,12 +244,7 @@ fn require(
 
 /// Returns when turns are handed over and clients had a moment to read their last responses. A client that
 /// never reads must not block the exit.
-async fn drained(
-    config: &Config,
-    engine: &Arc<Engine>,
-    readiness: JoinHandle<()>,
-    closing: &CancellationToken,
-) {
+async fn drained(config: &Config, engine: &Arc<Engine>, readiness: JoinHandle<()>, closing: &CancellationToken) {
     let _ = readiness.await;
     tokio::time::sleep(config.server.drain_delay).await;
     let draining = Box::pin(engine.drain(config.server.drain_timeout));
@@ -349,18 +305,13 @@ async fn first_limits(engine: &Engine) {
 /// Migrates the database's schema to the newest version that this program knows.
 pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()> {
     let (database, postgres) = open(config, progress).await?;
-    Reach::All
-        .scope(run_migrations(&database, progress))
-        .await?;
+    Reach::All.scope(run_migrations(&database, progress)).await?;
     close(database, postgres).await
 }
 
 /// Opens the database, even while servers are using it. Also returns the embedded PostgreSQL if this had to
 /// start it.
-async fn open(
-    config: &Config,
-    progress: &Progress,
-) -> anyhow::Result<(Database, Option<Postgres>)> {
+async fn open(config: &Config, progress: &Progress) -> anyhow::Result<(Database, Option<Postgres>)> {
     let running = match config.database.url {
         Some(_) => None,
         None => postgres::find_running(&config.embedded.cluster_dir()).await,
@@ -381,9 +332,8 @@ fn database(config: &Config, connection: &Connection) -> anyhow::Result<Database
 /// The MCP servers. Keys are read once, here.
 fn mcp_servers(config: &Config, environment: &Environment) -> anyhow::Result<mcp::Servers> {
     let is_shared = config.auth.is_shared();
-    mcp::Servers::new(&config.mcp, is_shared, environment).map_err(|(name, error)| {
-        anyhow::Error::new(error).context(format!("mcp.{name} cannot be used"))
-    })
+    mcp::Servers::new(&config.mcp, is_shared, environment)
+        .map_err(|(name, error)| anyhow::Error::new(error).context(format!("mcp.{name} cannot be used")))
 }
 
 async fn close(database: Database, postgres: Option<Postgres>) -> anyhow::Result<()> {
@@ -444,10 +394,7 @@ async fn follow_upgrades(postgres: Option<&Postgres>) -> Infallible {
 }
 
 /// The connection to the external database, or to an embedded PostgreSQL that this starts.
-async fn connect(
-    config: &Config,
-    progress: &Progress,
-) -> anyhow::Result<(Connection, Option<Postgres>)> {
+async fn connect(config: &Config, progress: &Progress) -> anyhow::Result<(Connection, Option<Postgres>)> {
     if let Some(url) = config.database.parts() {
         let connection = external_database::connection(&config.database, &url)?;
         return Ok((connection, None));
@@ -477,14 +424,8 @@ fn embedded_settings(config: &Config) -> anyhow::Result<postgres::Settings> {
 
 /// Where `script/server` puts the PostgreSQL programs on machines without access to the package manager.
 fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
-    let cache = environment
-        .get("XDG_CACHE_HOME")
-        .map(std::path::PathBuf::from);
+    let cache = environment.get("XDG_CACHE_HOME").map(std::path::PathBuf::from);
     cache
-        .or_else(|| {
-            environment
-                .get("HOME")
-                .map(|home| Path::new(&home).join(".cache"))
-        })
+        .or_else(|| environment.get("HOME").map(|home| Path::new(&home).join(".cache")))
         .map(|cache| cache.join("contextd"))
 }

@@ -57,10 +57,7 @@ struct Ticket<'a> {
 impl FairSemaphore {
     /// Creates a gate with `most` units, at least one.
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self {
-            most: most.max(1),
-            state: Mutex::default(),
-        })
+        Arc::new(Self { most: most.max(1), state: Mutex::default() })
     }
 
     /// Waits for one unit. The caller must limit the wait time and the number of waiting calls.
@@ -98,27 +95,15 @@ impl FairSemaphore {
     }
 
     fn place(self: &Arc<Self>, tenant: TenantId, units: usize) -> FairPermit {
-        FairPermit {
-            gate: Arc::clone(self),
-            tenant,
-            units,
-        }
+        FairPermit { gate: Arc::clone(self), tenant, units }
     }
 
-    fn queue(
-        &self,
-        tenant: &TenantId,
-        units: usize,
-    ) -> (Ticket<'_>, oneshot::Receiver<FairPermit>) {
+    fn queue(&self, tenant: &TenantId, units: usize) -> (Ticket<'_>, oneshot::Receiver<FairPermit>) {
         let (granted, receiver) = oneshot::channel();
         let mut state = self.lock();
         let number = state.next_ticket;
         state.next_ticket += 1;
-        let waiting = Waiting {
-            tenant: tenant.clone(),
-            units,
-            granted,
-        };
+        let waiting = Waiting { tenant: tenant.clone(), units, granted };
         state.waiting.insert(number, waiting);
         let ticket = Ticket { gate: self, number };
         (ticket, receiver)
@@ -187,8 +172,7 @@ impl State {
         self.served += 1;
         self.last_served.insert(tenant.clone(), self.served);
         let wait: HashSet<&TenantId> = self.waiting.values().map(|it| &it.tenant).collect();
-        self.last_served
-            .retain(|tenant, _| wait.contains(tenant) || self.by_tenant.contains_key(tenant));
+        self.last_served.retain(|tenant, _| wait.contains(tenant) || self.by_tenant.contains_key(tenant));
     }
 }
 
@@ -244,9 +228,8 @@ mod tests {
         let gate = FairSemaphore::new(1);
         let [busy, late, later] = ["busy", "late", "later"].map(TenantId::new);
         let mut place = gate.acquire(&busy).await;
-        let mut calls: Vec<_> = [&busy, &busy, &late, &late, &later]
-            .map(|tenant| Box::pin(gate.acquire(tenant)))
-            .into();
+        let mut calls: Vec<_> =
+            [&busy, &busy, &late, &late, &later].map(|tenant| Box::pin(gate.acquire(tenant))).into();
         for call in &mut calls {
             assert!(call.as_mut().now_or_never().is_none());
         }

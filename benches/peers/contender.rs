@@ -39,15 +39,9 @@ pub(crate) struct Contender {
 /// How a turn is requested.
 enum Way {
     /// A server with a gRPC API.
-    Grpc(
-        Vec<Calling>,
-        #[expect(dead_code, reason = "is killed when it is dropped")] Served,
-    ),
+    Grpc(Vec<Calling>, #[expect(dead_code, reason = "is killed when it is dropped")] Served),
     /// A server with the model service's protocol, and its process.
-    Http(
-        Http,
-        #[expect(dead_code, reason = "is killed when it is dropped")] Option<Killed>,
-    ),
+    Http(Http, #[expect(dead_code, reason = "is killed when it is dropped")] Option<Killed>),
     /// A library in a process that receives commands.
     InProcess(Driver),
 }
@@ -61,10 +55,7 @@ pub(crate) struct Load {
 /// All systems that are available here.
 pub(crate) async fn all(place: &TempDir, postgres: &Postgres, upstream: &str) -> Vec<Contender> {
     let data = place.path().join("data");
-    let mut all = vec![
-        direct(upstream, &data),
-        contextd(place, postgres, upstream, &data).await,
-    ];
+    let mut all = vec![direct(upstream, &data), contextd(place, postgres, upstream, &data).await];
     let Some(python) = std::env::var_os("BENCH_PYTHON").map(PathBuf::from) else {
         println!("peers: skipped, BENCH_PYTHON does not name a Python that has them");
         return all;
@@ -141,10 +132,7 @@ impl Peers {
 
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.python.with_file_name(name));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log(name));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log(name));
         command
     }
 
@@ -158,10 +146,7 @@ impl Peers {
         std::fs::write(&config, text).unwrap();
         let port = free_port();
         let mut command = self.program("litellm");
-        command.env(
-            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY",
-            "true",
-        ); // a local server for this benchmark
+        command.env("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY", "true"); // a local server for this benchmark
         command.arg("--config").arg(config);
         command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         let child = Killed(command.spawn().unwrap());
@@ -183,11 +168,7 @@ impl Peers {
         command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         command.args(["--prometheus-port", &metrics.to_string()]);
         command.args(["--history-backend", "postgres", "--disable-health-check"]);
-        let database = format!(
-            "postgresql://{}@localhost/smg?host={}",
-            self.user,
-            self.sockets.replace('/', "%2F")
-        );
+        let database = format!("postgresql://{}@localhost/smg?host={}", self.user, self.sockets.replace('/', "%2F"));
         command.args(["--postgres-db-url", &database]);
         let child = Killed(command.spawn().unwrap());
         let http = Http::responses(format!("http://127.0.0.1:{port}/v1/responses"));
@@ -202,12 +183,7 @@ impl Peers {
 
     fn langgraph(&self, name: &'static str, durability: &str, durable: &'static str) -> Contender {
         let database = self.database(&format!("langgraph_{durability}"));
-        self.in_process(
-            name,
-            durable,
-            "langgraph_turns.py",
-            &[&self.upstream, &database, durability],
-        )
+        self.in_process(name, durable, "langgraph_turns.py", &[&self.upstream, &database, durability])
     }
 
     fn dbos(&self) -> Contender {
@@ -220,38 +196,18 @@ impl Peers {
         )
     }
 
-    fn in_process(
-        &self,
-        name: &'static str,
-        durable: &'static str,
-        script: &str,
-        arguments: &[&str],
-    ) -> Contender {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("benches/peers")
-            .join(script);
+    fn in_process(&self, name: &'static str, durable: &'static str, script: &str, arguments: &[&str]) -> Contender {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers").join(script);
         let mut command = Command::new(&self.python);
         command.arg(path).args(arguments);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log(script));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log(script));
         let mut child = Killed(command.spawn().unwrap());
         let input = child.0.stdin.take().unwrap();
         let output = BufReader::new(child.0.stdout.take().unwrap());
         let processor = Processor::of(child.0.id(), &self.data);
-        let mut driver = Driver {
-            input,
-            output,
-            _child: child,
-        };
+        let mut driver = Driver { input, output, _child: child };
         while driver.line().trim() != "ready" {}
-        Contender {
-            name,
-            durable,
-            processor,
-            way: Way::InProcess(driver),
-        }
+        Contender { name, durable, processor, way: Way::InProcess(driver) }
     }
 }
 
@@ -294,10 +250,7 @@ impl Contender {
             Way::InProcess(driver) => {
                 let seconds = length.as_secs_f64();
                 let answer = driver.obey(&json!({"clients": clients, "seconds": seconds}));
-                Load {
-                    turns: answer["turns"].as_f64().unwrap(),
-                    seconds: answer["seconds"].as_f64().unwrap(),
-                }
+                Load { turns: answer["turns"].as_f64().unwrap(), seconds: answer["seconds"].as_f64().unwrap() }
             }
         }
     }
@@ -324,24 +277,14 @@ async fn closed_loop<C: Clone + Send + 'static, F: Future<Output = f64> + Send>(
         });
     }
     let turns = tasks.join_all().await.into_iter().map(f64::from).sum();
-    Load {
-        turns,
-        seconds: begun.elapsed().as_secs_f64(),
-    }
+    Load { turns, seconds: begun.elapsed().as_secs_f64() }
 }
 
 /// Runs a turn of a new session on contextd. Returns the milliseconds to its first text.
 async fn execute(channel: Calling) -> f64 {
     let session = uuid::Uuid::now_v7().to_string();
-    let request = pb::ExecuteTurnRequest {
-        model: String::new(),
-        ..turn(&session)
-    };
-    callers::timed(channel, request)
-        .await
-        .unwrap()
-        .as_secs_f64()
-        * 1e3
+    let request = pb::ExecuteTurnRequest { model: String::new(), ..turn(&session) };
+    callers::timed(channel, request).await.unwrap().as_secs_f64() * 1e3
 }
 
 /// A service with a model service's protocol.
@@ -391,11 +334,7 @@ impl Http {
     async fn request(&self) -> reqwest::Result<reqwest::Response> {
         let request = self.client.post(&self.url);
         let request = request.header("content-type", "application/json");
-        request
-            .body(self.body.to_string())
-            .send()
-            .await?
-            .error_for_status()
+        request.body(self.body.to_string()).send().await?.error_for_status()
     }
 
     async fn until_it_answers(&self) {

@@ -26,9 +26,7 @@ pub(crate) async fn start() -> SocketAddr {
     let answers = Arc::new(Answers {
         chat: chat().into(),
         responses: responses().into(),
-        models: json!({"object": "list", "data": [{"id": "bench", "object": "model"}]})
-            .to_string()
-            .into(),
+        models: json!({"object": "list", "data": [{"id": "bench", "object": "model"}]}).to_string().into(),
     });
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -41,10 +39,7 @@ pub(crate) async fn start() -> SocketAddr {
     address
 }
 
-async fn answer(
-    answers: Arc<Answers>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(answers: Arc<Answers>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (kind, body) = match request.uri().path() {
         "/v1/chat/completions" => ("text/event-stream", &answers.chat),
         "/v1/responses" => ("text/event-stream", &answers.responses),
@@ -107,17 +102,11 @@ fn responses() -> String {
     let empty = json!({"type": "output_text", "text": "", "annotations": []});
     event("response.content_part.added", with("part", empty));
     for n in 0..TOKENS {
-        event(
-            "response.output_text.delta",
-            with("delta", format!(" {n}").into()),
-        );
+        event("response.output_text.delta", with("delta", format!(" {n}").into()));
     }
     event("response.output_text.done", with("text", text.into()));
     event("response.content_part.done", with("part", part));
-    event(
-        "response.output_item.done",
-        json!({"output_index": 0, "item": item}),
-    );
+    event("response.output_item.done", json!({"output_index": 0, "item": item}));
     event("response.completed", response("completed", json!([item])));
     body
 }

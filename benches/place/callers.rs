@@ -1,9 +1,6 @@
 //! Clients of a server: tenants with API keys, their connections, and the turns that they run.
 
-#![allow(
-    dead_code,
-    reason = "each benchmark has a copy of its own, and uses some of it"
-)]
+#![allow(dead_code, reason = "each benchmark has a copy of its own, and uses some of it")]
 
 use std::{
     fs,
@@ -54,9 +51,7 @@ pub(crate) fn keys<const N: usize>(place: &TempDir, tenants: [&str; N]) -> (Path
     let keys = tenants.map(|tenant| {
         let (key, hash) = secret::generate().unwrap();
         let hash = hex(&hash.0);
-        entries += &format!(
-            "[[keys]]\nname = '{tenant}'\ntenant = '{tenant}'\naccess = 'write'\nsha256 = '{hash}'\n"
-        );
+        entries += &format!("[[keys]]\nname = '{tenant}'\ntenant = '{tenant}'\naccess = 'write'\nsha256 = '{hash}'\n");
         Key(Some(key))
     });
     fs::write(&path, entries).unwrap();
@@ -79,10 +74,7 @@ pub(crate) async fn run(channel: Calling) -> Result<Duration, Status> {
 }
 
 /// Runs the given turn to its end. Returns the time to its first event.
-pub(crate) async fn timed(
-    channel: Calling,
-    request: pb::ExecuteTurnRequest,
-) -> Result<Duration, Status> {
+pub(crate) async fn timed(channel: Calling, request: pb::ExecuteTurnRequest) -> Result<Duration, Status> {
     let begun = Instant::now();
     let mut turns = TurnServiceClient::new(channel);
     let mut stream = turns.execute_turn(request).await?.into_inner();

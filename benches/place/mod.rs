@@ -1,11 +1,7 @@
 //! Common setup of benchmarks that run whole processes: a durable PostgreSQL, and `contextd serve` on it as a separate
 //! process.
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "each benchmark has a copy of its own, and uses some of it"
-)]
+#![allow(unreachable_pub, dead_code, reason = "each benchmark has a copy of its own, and uses some of it")]
 
 use std::{
     fs,
@@ -39,8 +35,7 @@ pub(crate) async fn start_postgres_of(place: &TempDir, programs: Option<PathBuf>
     settings.embedded.bin_dir = programs;
     settings.embedded.max_connections = 200;
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
-    settings.cache_dir =
-        std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+    settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
     Postgres::start(settings, &|_| {}).await.unwrap()
 }
 
@@ -53,12 +48,7 @@ pub(crate) struct Served {
 
 impl Served {
     /// Starts a server with one script, `bench`, and these settings.
-    pub(crate) fn start(
-        place: &TempDir,
-        postgres: &Postgres,
-        script: &str,
-        settings: &str,
-    ) -> Self {
+    pub(crate) fn start(place: &TempDir, postgres: &Postgres, script: &str, settings: &str) -> Self {
         // Audit lines are logged at any level unless turned off.
         let levels = "error,contextd::audit=off";
         Self::logging(place, postgres, script, settings, levels, Stdio::inherit())
@@ -77,9 +67,7 @@ impl Served {
         fs::create_dir_all(&scripts).unwrap();
         fs::write(scripts.join("bench.json"), script).unwrap();
         // A separate file: other servers in this directory have their own.
-        let config = place
-            .path()
-            .join(format!("contextd-{}.toml", uuid::Uuid::now_v7()));
+        let config = place.path().join(format!("contextd-{}.toml", uuid::Uuid::now_v7()));
         fs::write(&config, settings).unwrap();
         let url = format!(
             "postgresql:///{DATABASE}?host={}&user={}",
@@ -87,30 +75,13 @@ impl Served {
             postgres.config(DATABASE).get_user().unwrap()
         );
         let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-        command.args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--migrate",
-            "--log",
-            levels,
-            "--database-url",
-            &url,
-        ]);
-        command
-            .arg("--config")
-            .arg(&config)
-            .arg("--script-dir")
-            .arg(&scripts);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--migrate", "--log", levels, "--database-url", &url]);
+        command.arg("--config").arg(&config).arg("--script-dir").arg(&scripts);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut ready = String::new();
         let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut stdout, &mut ready).unwrap();
-        let address = ready
-            .trim()
-            .strip_prefix("contextd listens on ")
-            .unwrap()
-            .to_owned();
+        let address = ready.trim().strip_prefix("contextd listens on ").unwrap().to_owned();
         Self { child, address }
     }
 
@@ -134,17 +105,11 @@ impl Drop for Served {
 /// A request for a turn with the script.
 pub(crate) fn turn(session: &str) -> pb::ExecuteTurnRequest {
     let text = pb::part::Content::Text("Go".to_owned());
-    let part = pb::Part {
-        content: Some(text),
-        ..pb::Part::default()
-    };
+    let part = pb::Part { content: Some(text), ..pb::Part::default() };
     pb::ExecuteTurnRequest {
         session_id: session.to_owned(),
         request_id: uuid::Uuid::now_v7().to_string(),
-        input: Some(pb::InputMessage {
-            parts: vec![part],
-            ..pb::InputMessage::default()
-        }),
+        input: Some(pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() }),
         model: "scripted/bench".to_owned(),
         session: Some(pb::Session::default()),
         ..pb::ExecuteTurnRequest::default()

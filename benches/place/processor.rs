@@ -1,9 +1,6 @@
 //! CPU time of a server, of its PostgreSQL and of this process, from `/proc`.
 
-#![allow(
-    dead_code,
-    reason = "each benchmark has a copy of its own, and uses some of it"
-)]
+#![allow(dead_code, reason = "each benchmark has a copy of its own, and uses some of it")]
 
 use std::{fmt, fs, ops::Sub, path::Path};
 
@@ -49,11 +46,7 @@ impl Processor {
         while let Some(pid) = open.pop() {
             used += stat(pid).map_or(0.0, |stat| stat.own + stat.ended);
             let below = all.iter().filter(|(_, stat)| stat.parent == pid);
-            open.extend(
-                below
-                    .map(|(pid, _)| *pid)
-                    .filter(|pid| *pid != self.postmaster),
-            );
+            open.extend(below.map(|(pid, _)| *pid).filter(|pid| *pid != self.postmaster));
         }
         used
     }
@@ -87,13 +80,7 @@ fn stat(pid: u32) -> Option<Stat> {
     // The name, in parentheses, may contain spaces.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let seconds = |at: usize| {
-        fields
-            .get(at)?
-            .parse::<f64>()
-            .ok()
-            .map(|ticks| ticks / TICKS)
-    };
+    let seconds = |at: usize| fields.get(at)?.parse::<f64>().ok().map(|ticks| ticks / TICKS);
     Some(Stat {
         parent: fields.get(1)?.parse().ok()?,
         own: seconds(11)? + seconds(12)?,
@@ -115,11 +102,7 @@ impl Sub for Used {
 
 impl fmt::Display for Used {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            server,
-            postgres,
-            clients,
-        } = self;
+        let Self { server, postgres, clients } = self;
         write!(f, "[{server:.1} {postgres:.1} {clients:.1}]")
     }
 }

@@ -28,18 +28,12 @@ pub(super) fn report(provider: &dyn Provider, prompt: &Prompt) {
         if message.role == Role::Assistant {
             prunes += u32::from(prune(&mut messages, cached));
             let transcript = Transcript::new(messages.clone()).close().unwrap();
-            let request = provider.request(&Prompt {
-                transcript,
-                ..prompt.clone()
-            });
+            let request = provider.request(&Prompt { transcript, ..prompt.clone() });
             let body = serde_json::from_slice(&request.unwrap().body).unwrap();
             caches.call(&Request::of(body));
             cached = messages.iter().map(size).sum();
         }
-        messages.push(Message {
-            seq: Seq(10 * at),
-            ..message.clone()
-        });
+        messages.push(Message { seq: Seq(10 * at), ..message.clone() });
     }
     let (read, ideal) = caches.shares();
     println!("\nAnthropic's prompt cache over {} messages", whole.len());
@@ -64,11 +58,7 @@ fn prune(messages: &mut [Message], cached: u32) -> bool {
     for output in &pruning.outputs {
         let mut parts = messages.iter_mut().flat_map(|message| &mut message.parts);
         let stored = parts.find(|stored| answers(stored, &output.call)).unwrap();
-        stored.pruned = Some(Pruned {
-            at,
-            time: None,
-            original_tokens: stored.size.tokens,
-        });
+        stored.pruned = Some(Pruned { at, time: None, original_tokens: stored.size.tokens });
         stored.size.tokens = contextd::context::prune::placeholder_tokens();
         *stored = stored.clone().as_sent_to_model();
     }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use contextd::model::{
-    CallId, Content, Contents, Generation, Message, MessageId, Part, Prompt, Role, Seq, TokenBasis,
-    TokenCount, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript,
+    CallId, Content, Contents, Generation, Message, MessageId, Part, Prompt, Role, Seq, TokenBasis, TokenCount, Tool,
+    ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript,
     generation::{ReasoningEffort, ToolChoice},
     message::StoredPart,
 };
@@ -47,13 +47,8 @@ pub(crate) struct Case {
 impl Case {
     /// The provider's name in the templates.
     pub(crate) fn service(&self) -> &str {
-        match (
-            self.recorded.dialect.as_str(),
-            self.recorded.provider.as_str(),
-        ) {
-            ("openai_responses", "openai" | "azure" | "chatgpt" | "bedrock-mantle") => {
-                "openai-responses"
-            }
+        match (self.recorded.dialect.as_str(), self.recorded.provider.as_str()) {
+            ("openai_responses", "openai" | "azure" | "chatgpt" | "bedrock-mantle") => "openai-responses",
             (_, other) => other,
         }
     }
@@ -61,12 +56,7 @@ impl Case {
     /// Whether the provider has changed its hidden prompt since the recording, so that the request does not represent
     /// current ones. It is scored like any other, but nothing is fitted to it.
     pub(crate) fn is_superseded(&self) -> bool {
-        let Recorded {
-            provider,
-            model,
-            recorded,
-            ..
-        } = &self.recorded;
+        let Recorded { provider, model, recorded, .. } = &self.recorded;
         let thinks = self.prompt.generation.reasoning_effort != Some(ReasoningEffort::None);
         // Since August 2026, DeepSeek adds 79 tokens about the reasoning effort to the prompt of a reasoning model.
         provider == "deepseek" && model.contains("-v4") && thinks && recorded.as_str() < "2026-08"
@@ -74,16 +64,9 @@ impl Case {
 
     /// A key that is equal for requests of the same conversation.
     pub(crate) fn setting(&self) -> String {
-        let tools: Vec<_> = self
-            .prompt
-            .tools
-            .iter()
-            .map(|tool| (&tool.name, &tool.description, &tool.input_schema))
-            .collect();
-        format!(
-            "{} {} {:?} {tools:?}",
-            self.recorded.provider, self.recorded.model, self.prompt.system
-        )
+        let tools: Vec<_> =
+            self.prompt.tools.iter().map(|tool| (&tool.name, &tool.description, &tool.input_schema)).collect();
+        format!("{} {} {:?} {tools:?}", self.recorded.provider, self.recorded.model, self.prompt.system)
     }
 }
 
@@ -101,10 +84,7 @@ pub(crate) fn load(path: &Path) -> std::io::Result<Vec<Case>> {
         let prompt = prompt(&recorded);
         Ok(Case { recorded, prompt })
     };
-    text.lines()
-        .filter(|line| !line.trim().is_empty())
-        .map(case)
-        .collect()
+    text.lines().filter(|line| !line.trim().is_empty()).map(case).collect()
 }
 
 /// The prompt of a request.
@@ -118,16 +98,8 @@ fn prompt(recorded: &Recorded) -> Prompt {
         "gemini" => reading.gemini(request),
         other => panic!("{}: dialect {other:?} is not known", recorded.id),
     }
-    let Reading {
-        system,
-        messages,
-        tools,
-        choice,
-        ..
-    } = reading;
-    let transcript = Transcript::new(messages)
-        .close()
-        .unwrap_or_else(|error| panic!("{}: {error}", recorded.id));
+    let Reading { system, messages, tools, choice, .. } = reading;
+    let transcript = Transcript::new(messages).close().unwrap_or_else(|error| panic!("{}: {error}", recorded.id));
     Prompt {
         model: recorded.model.clone(),
         system: vec![system.join("\n\n")],
@@ -136,17 +108,8 @@ fn prompt(recorded: &Recorded) -> Prompt {
         contents: Contents::default(),
         tools,
         max_output_tokens: None,
-        generation: Generation {
-            tool_choice: choice,
-            reasoning_effort: effort(request),
-            ..Generation::default()
-        },
-        size: TokenCount {
-            tokens: 0,
-            basis: TokenBasis::Heuristic,
-            margin: 0,
-            estimator: String::new(),
-        },
+        generation: Generation { tool_choice: choice, reasoning_effort: effort(request), ..Generation::default() },
+        size: TokenCount { tokens: 0, basis: TokenBasis::Heuristic, margin: 0, estimator: String::new() },
     }
 }
 
@@ -154,11 +117,7 @@ fn prompt(recorded: &Recorded) -> Prompt {
 /// Returns `None` if the request does not specify it.
 fn effort(request: &Value) -> Option<ReasoningEffort> {
     let switched = |on| {
-        if on {
-            ReasoningEffort::High
-        } else {
-            ReasoningEffort::None
-        }
+        if on { ReasoningEffort::High } else { ReasoningEffort::None }
     };
     if let Some(kind) = request["thinking"]["type"].as_str() {
         return Some(switched(kind != "disabled"));
@@ -167,14 +126,10 @@ fn effort(request: &Value) -> Option<ReasoningEffort> {
     if let Some(enabled) = reasoning["enabled"].as_bool() {
         return Some(switched(enabled));
     }
-    let effort = reasoning["effort"]
-        .as_str()
-        .or(request["reasoning_effort"].as_str());
+    let effort = reasoning["effort"].as_str().or(request["reasoning_effort"].as_str());
     match effort {
         Some(effort) => Some(switched(effort != "none")),
-        None => reasoning["max_tokens"]
-            .as_u64()
-            .map(|most| switched(most > 0)),
+        None => reasoning["max_tokens"].as_u64().map(|most| switched(most > 0)),
     }
 }
 
@@ -205,9 +160,7 @@ impl Reading {
                     }
                     for call in items(&message["tool_calls"]) {
                         let function = &call["function"];
-                        parts.push(
-                            self.call(&string(&function["name"]), string(&function["arguments"])),
-                        );
+                        parts.push(self.call(&string(&function["name"]), string(&function["arguments"])));
                     }
                     self.say(Role::Assistant, parts);
                 }
@@ -227,14 +180,9 @@ impl Reading {
             self.say(Role::User, vec![Content::Text(input.to_owned())]);
         }
         for item in items(&request["input"]) {
-            match (
-                item["type"].as_str().unwrap_or("message"),
-                item["role"].as_str().unwrap_or_default(),
-            ) {
+            match (item["type"].as_str().unwrap_or("message"), item["role"].as_str().unwrap_or_default()) {
                 ("message", "system" | "developer") => self.system(text(&item["content"])),
-                ("message", "assistant") => {
-                    self.say(Role::Assistant, vec![Content::Text(text(&item["content"]))])
-                }
+                ("message", "assistant") => self.say(Role::Assistant, vec![Content::Text(text(&item["content"]))]),
                 ("message", _) => self.say(Role::User, vec![Content::Text(text(&item["content"]))]),
                 ("function_call", _) => {
                     let call = self.call(&string(&item["name"]), string(&item["arguments"]));
@@ -256,11 +204,7 @@ impl Reading {
             self.system(system);
         }
         for message in items(&request["messages"]) {
-            let role = if message["role"] == "assistant" {
-                Role::Assistant
-            } else {
-                Role::User
-            };
+            let role = if message["role"] == "assistant" { Role::Assistant } else { Role::User };
             if let Some(text) = message["content"].as_str() {
                 self.say(role, vec![Content::Text(text.to_owned())]);
                 continue;
@@ -269,9 +213,7 @@ impl Reading {
             for block in items(&message["content"]) {
                 match block["type"].as_str().unwrap_or_default() {
                     "text" => parts.push(Content::Text(string(&block["text"]))),
-                    "tool_use" => {
-                        parts.push(self.call(&string(&block["name"]), block["input"].to_string()))
-                    }
+                    "tool_use" => parts.push(self.call(&string(&block["name"]), block["input"].to_string())),
                     "tool_result" => self.result(text(&block["content"])),
                     _ => {}
                 }
@@ -293,19 +235,14 @@ impl Reading {
             self.system(system);
         }
         for content in items(&request["contents"]) {
-            let role = if content["role"] == "model" {
-                Role::Assistant
-            } else {
-                Role::User
-            };
+            let role = if content["role"] == "model" { Role::Assistant } else { Role::User };
             let mut parts: Vec<Content> = Vec::new();
             for part in items(&content["parts"]) {
                 let call = either(part, &["functionCall", "function_call"]);
                 let answer = either(part, &["functionResponse", "function_response"]);
                 if call.is_object() {
-                    let arguments = call["args"].as_object().map_or("{}".to_owned(), |args| {
-                        Value::from(args.clone()).to_string()
-                    });
+                    let arguments =
+                        call["args"].as_object().map_or("{}".to_owned(), |args| Value::from(args.clone()).to_string());
                     parts.push(self.call(&string(&call["name"]), arguments));
                 } else if answer.is_object() {
                     self.result(answer["response"].to_string());
@@ -318,26 +255,14 @@ impl Reading {
             }
         }
         let tools = &request["tools"];
-        let sets: Vec<&Value> = if tools.is_object() {
-            vec![tools]
-        } else {
-            items(tools).collect()
-        };
+        let sets: Vec<&Value> = if tools.is_object() { vec![tools] } else { items(tools).collect() };
         for set in sets {
-            for tool in items(either(
-                set,
-                &["functionDeclarations", "function_declarations"],
-            )) {
+            for tool in items(either(set, &["functionDeclarations", "function_declarations"])) {
                 self.tool(tool, "parameters");
             }
         }
         let config = either(request, &["toolConfig", "tool_config"]);
-        self.choose(
-            &either(
-                config,
-                &["functionCallingConfig", "function_calling_config"],
-            )["mode"],
-        );
+        self.choose(&either(config, &["functionCallingConfig", "function_calling_config"])["mode"]);
     }
 
     /// Providers see the system prompts one after another; contextd has one at the beginning and others inside the
@@ -366,11 +291,7 @@ impl Reading {
         let id = CallId::new(format!("call-{}", self.calls));
         self.calls += 1;
         self.open.push_back(id.clone());
-        Content::ToolCall(ToolCall {
-            id,
-            name: name.to_owned(),
-            arguments,
-        })
+        Content::ToolCall(ToolCall { id, name: name.to_owned(), arguments })
     }
 
     fn result(&mut self, text: String) {
@@ -390,10 +311,7 @@ impl Reading {
     }
 
     fn tool(&mut self, definition: &Value, schema: &str) {
-        let schema = either(
-            definition,
-            &[schema, "parametersJsonSchema", "parameters_json_schema"],
-        );
+        let schema = either(definition, &[schema, "parametersJsonSchema", "parameters_json_schema"]);
         self.tools.push(Tool {
             mcp: None,
             name: string(&definition["name"]),
@@ -418,9 +336,7 @@ impl Reading {
             None if choice.is_object() => {
                 let name = either(either(choice, &["function"]), &["name"]);
                 let name = name.as_str().or(choice["name"].as_str());
-                Some(name.map_or(ToolChoice::Required, |name| {
-                    ToolChoice::Tool(name.to_owned())
-                }))
+                Some(name.map_or(ToolChoice::Required, |name| ToolChoice::Tool(name.to_owned())))
             }
             None => None,
         };
@@ -448,16 +364,8 @@ fn message(role: Role, parts: Vec<Content>) -> Message {
 }
 
 fn stored(content: Content) -> StoredPart {
-    let size = contextd::model::PartSize {
-        tokens: 0,
-        category: contextd::model::Category::User,
-    };
-    StoredPart {
-        part: Part::new(content),
-        size,
-        estimator: String::new(),
-        pruned: None,
-    }
+    let size = contextd::model::PartSize { tokens: 0, category: contextd::model::Category::User };
+    StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
 }
 
 /// The elements of a list; nothing for any other value.
@@ -471,11 +379,7 @@ fn string(value: &Value) -> String {
 
 /// The first of these members that is present.
 fn either<'a>(value: &'a Value, names: &[&str]) -> &'a Value {
-    names
-        .iter()
-        .map(|name| &value[*name])
-        .find(|member| !member.is_null())
-        .unwrap_or(&Value::Null)
+    names.iter().map(|name| &value[*name]).find(|member| !member.is_null()).unwrap_or(&Value::Null)
 }
 
 /// All texts in a content value.

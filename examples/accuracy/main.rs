@@ -17,22 +17,14 @@ use contextd::context::template::Template;
 
 use cases::Case;
 
-const RECORDINGS: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/fixtures/accuracy/cases.jsonl.gz"
-);
+const RECORDINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/accuracy/cases.jsonl.gz");
 
 fn main() -> std::io::Result<()> {
     let (mut file, mut worst, mut terms, mut pairs) = (PathBuf::from(RECORDINGS), 0, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--worst" => {
-                worst = arguments
-                    .next()
-                    .and_then(|number| number.parse().ok())
-                    .unwrap_or(20)
-            }
+            "--worst" => worst = arguments.next().and_then(|number| number.parse().ok()).unwrap_or(20),
             "--terms" => terms = true,
             "--pairs" => pairs = true,
             path => file = PathBuf::from(path),

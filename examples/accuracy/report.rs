@@ -25,15 +25,7 @@ pub(crate) fn report(cases: &[Case], worst: usize) -> String {
     }
     let mut out = String::new();
     let mut line = |name: &str, pairs: &[Pair]| {
-        let Score {
-            count,
-            median,
-            p90,
-            largest,
-            bias,
-            close,
-            covered,
-        } = Score::of(pairs);
+        let Score { count, median, p90, largest, bias, close, covered } = Score::of(pairs);
         let _ = writeln!(
             out,
             "{name:<20} {count:>5} {median:>9.2} {p90:>8.1} {largest:>8.1} {bias:>+8.2} {close:>8.1} {covered:>8.1}"
@@ -62,21 +54,9 @@ pub(crate) fn report(cases: &[Case], worst: usize) -> String {
         }
     }
     all.sort_by(|a, b| b.1.error().abs().total_cmp(&a.1.error().abs()));
-    for (
-        case,
-        Pair {
-            predicted,
-            actual,
-            margin: _,
-        },
-    ) in all.into_iter().take(worst)
-    {
+    for (case, Pair { predicted, actual, margin: _ }) in all.into_iter().take(worst) {
         let (service, recorded) = (case.service(), &case.recorded);
-        let _ = writeln!(
-            out,
-            "{} {service} {}: {predicted} predicted, {actual} reported",
-            recorded.id, recorded.model
-        );
+        let _ = writeln!(out, "{} {service} {}: {predicted} predicted, {actual} reported", recorded.id, recorded.model);
     }
     let head = "family               cases  median %    p90 %    max %   bias %  close %  covered";
     format!("{head}\n{out}")

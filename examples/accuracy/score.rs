@@ -61,8 +61,7 @@ impl Score {
         signed.sort_by(f64::total_cmp);
         sizes.sort_by(f64::total_cmp);
         let share = |holds: &dyn Fn(&Pair) -> bool| {
-            pairs.iter().filter(|pair| holds(pair)).count() as f64 / pairs.len().max(1) as f64
-                * 100.0
+            pairs.iter().filter(|pair| holds(pair)).count() as f64 / pairs.len().max(1) as f64 * 100.0
         };
         Self {
             count: pairs.len(),
@@ -90,11 +89,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub(crate) fn cold(case: &Case) -> Pair {
     let template = Template::of(case.service(), &case.recorded.model);
     let count = template.count(&template.terms(&case.prompt));
-    Pair {
-        predicted: count.tokens,
-        margin: count.margin,
-        actual: case.recorded.input_tokens_actual,
-    }
+    Pair { predicted: count.tokens, margin: count.margin, actual: case.recorded.input_tokens_actual }
 }
 
 /// A request that continues an earlier one of its recording.
@@ -111,10 +106,7 @@ pub(crate) struct Continued<'a> {
 pub(crate) fn continued(cases: &[Case]) -> Vec<Continued<'_>> {
     let mut by_setting: BTreeMap<(String, &str), Vec<&Case>> = BTreeMap::new();
     for case in cases {
-        by_setting
-            .entry((case.setting(), &case.recorded.file))
-            .or_default()
-            .push(case);
+        by_setting.entry((case.setting(), &case.recorded.file)).or_default().push(case);
     }
     let mut found = Vec::new();
     for group in by_setting.values() {
@@ -154,18 +146,10 @@ impl<'a> Continued<'a> {
     /// prompt contains it, and an estimate of everything since.
     pub(crate) fn predict(self) -> Pair {
         let Self { earlier, later } = self;
-        let Recorded {
-            model,
-            input_tokens_actual: input,
-            output_tokens: output,
-            reasoning_tokens: reasoning,
-            ..
-        } = &earlier.recorded;
+        let Recorded { model, input_tokens_actual: input, output_tokens: output, reasoning_tokens: reasoning, .. } =
+            &earlier.recorded;
         let estimator = estimator(later);
-        let answer = self
-            .since()
-            .first()
-            .filter(|message| message.role == Role::Assistant);
+        let answer = self.since().first().filter(|message| message.role == Role::Assistant);
         let usage = Usage {
             input: *input,
             output: output.unwrap_or_default(),
@@ -178,30 +162,20 @@ impl<'a> Continued<'a> {
             ran_provider_tools: false,
             message_tokens: answer.map_or(0, |answer| message_tokens(estimator, answer)),
             // No recorded request sends reasoning back.
-            output: answer.map_or(0, |answer| {
-                estimator.response(&sized(estimator, answer), &usage, KeptReasoning::Nothing)
-            }),
+            output: answer
+                .map_or(0, |answer| estimator.response(&sized(estimator, answer), &usage, KeptReasoning::Nothing)),
             dropped_input: 0,
         });
         let count = size(later, estimator, Some(&anchor)).size().count;
-        Pair {
-            predicted: count.tokens,
-            margin: count.margin,
-            actual: later.recorded.input_tokens_actual,
-        }
+        Pair { predicted: count.tokens, margin: count.margin, actual: later.recorded.input_tokens_actual }
     }
 }
 
 /// The size of a request, computed from counters.
 fn size<'a>(case: &'a Case, estimator: Estimator, anchor: Option<&'a Anchor>) -> ContextSize<'a> {
-    let counters = Counters {
-        transcript_tokens: transcript_tokens(estimator, messages(case)),
-        context_version: 0,
-        anchor,
-    };
-    let Prompt {
-        tools, generation, ..
-    } = &case.prompt;
+    let counters =
+        Counters { transcript_tokens: transcript_tokens(estimator, messages(case)), context_version: 0, anchor };
+    let Prompt { tools, generation, .. } = &case.prompt;
     let outside = estimator.non_transcript(&case.prompt.instructions(), tools, generation);
     ContextSize::new(counters, &case.recorded.model, estimator.frame(), outside)
 }
@@ -212,27 +186,18 @@ fn estimator(case: &Case) -> Estimator {
 
 /// Tokens of messages, counted as at storage.
 fn transcript_tokens(estimator: Estimator, messages: &[Message]) -> i64 {
-    messages
-        .iter()
-        .map(|message| i64::from(message_tokens(estimator, message)))
-        .sum()
+    messages.iter().map(|message| i64::from(message_tokens(estimator, message))).sum()
 }
 
 fn message_tokens(estimator: Estimator, message: &Message) -> u32 {
     let parts = || message.parts.iter().map(|stored| &stored.part);
     parts()
         .map(|part| estimator.part(part, message.role).tokens)
-        .fold(
-            estimator.overhead(message.role, parts()),
-            u32::saturating_add,
-        )
+        .fold(estimator.overhead(message.role, parts()), u32::saturating_add)
 }
 
 /// The parts of a message with their sizes, as stored.
 fn sized(estimator: Estimator, message: &Message) -> Vec<StoredPart> {
-    let sized = |stored: &StoredPart| StoredPart {
-        size: estimator.part(&stored.part, message.role),
-        ..stored.clone()
-    };
+    let sized = |stored: &StoredPart| StoredPart { size: estimator.part(&stored.part, message.role), ..stored.clone() };
     message.parts.iter().map(sized).collect()
 }

@@ -15,11 +15,7 @@ use crate::{
 /// Writes a dump of the embedded database to a new file. A running server is not interrupted.
 pub async fn backup(config: &Config, to: &Path, progress: &Progress) -> anyhow::Result<()> {
     check_embedded(config)?;
-    anyhow::ensure!(
-        !to.exists(),
-        "{} already exists and is not overwritten",
-        to.display()
-    );
+    anyhow::ensure!(!to.exists(), "{} already exists and is not overwritten", to.display());
     let running = postgres::find_running(&config.embedded.cluster_dir()).await;
     let (server, postgres) = match running {
         Some(server) => (server, None),

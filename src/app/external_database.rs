@@ -28,36 +28,19 @@ mod tests {
     #[test]
     fn connections_that_leave_the_machine_are_encrypted_unless_a_mode_is_named() {
         let check = |url: &str, setting: Option<SslMode>, expected: &str| {
-            let config = DatabaseConfig {
-                url: Some(url.into()),
-                sslmode: setting,
-                ..DatabaseConfig::default()
-            };
+            let config = DatabaseConfig { url: Some(url.into()), sslmode: setting, ..DatabaseConfig::default() };
             let parts = config.parts().expect("a URL");
             let connection = connection(&config, &parts).expect("a URL of PostgreSQL");
             let mode = format!("{:?}", connection.get_ssl_mode());
             assert_eq!(mode, expected, "{url} {setting:?}");
         };
-        for local in [
-            "localhost",
-            "localhost:6432",
-            "127.0.0.1",
-            "127.8.8.8:1",
-            "[::1]:5432",
-            "localhost,127.0.0.1",
-        ] {
+        for local in ["localhost", "localhost:6432", "127.0.0.1", "127.8.8.8:1", "[::1]:5432", "localhost,127.0.0.1"] {
             let url = format!("postgres://u:p@{local}/d");
             check(&url, None, "Prefer");
             check(&url, Some(SslMode::Require), "Require");
         }
         check("postgres:///d?host=/run/postgresql", None, "Prefer");
-        for remote in [
-            "db.example.com",
-            "10.0.0.1",
-            "[fd00::1]",
-            "localhost,db.example.com",
-            "localhost.example.com",
-        ] {
+        for remote in ["db.example.com", "10.0.0.1", "[fd00::1]", "localhost,db.example.com", "localhost.example.com"] {
             let url = format!("postgres://u:p@{remote}/d");
             check(&url, None, "Require");
             check(&url, Some(SslMode::Disable), "Disable");

@@ -9,8 +9,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::rules;
 use crate::{
     config::{
-        AnthropicConfig, Config, Environment, GeminiConfig, HttpConfig, KeyError, OpenAiConfig,
-        ProviderConfig, ResponsesConfig,
+        AnthropicConfig, Config, Environment, GeminiConfig, HttpConfig, KeyError, OpenAiConfig, ProviderConfig,
+        ResponsesConfig,
     },
     context::template::Template,
     provider::{
@@ -46,15 +46,9 @@ pub(super) fn registry(config: &Config, environment: &Environment) -> anyhow::Re
     Ok(registry)
 }
 
-fn provider(
-    name: &str,
-    config: &ProviderConfig,
-    environment: &Environment,
-) -> anyhow::Result<Arc<dyn Provider>> {
+fn provider(name: &str, config: &ProviderConfig, environment: &Environment) -> anyhow::Result<Arc<dyn Provider>> {
     Ok(match config {
-        ProviderConfig::Scripted(scripted) => {
-            Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?)
-        }
+        ProviderConfig::Scripted(scripted) => Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?),
         ProviderConfig::OpenAi(config) => Arc::new(openai(name, config, environment)?),
         ProviderConfig::Responses(config) => Arc::new(responses(name, config, environment)?),
         ProviderConfig::Anthropic(config) => Arc::new(anthropic(name, config, environment)?),
@@ -62,11 +56,7 @@ fn provider(
     })
 }
 
-fn responses(
-    name: &str,
-    config: &ResponsesConfig,
-    environment: &Environment,
-) -> anyhow::Result<Responses> {
+fn responses(name: &str, config: &ResponsesConfig, environment: &Environment) -> anyhow::Result<Responses> {
     let host = config.base_url.parse::<http::Uri>()?;
     let dialect = match config.dialect {
         Some(known) => responses::dialect::named(known.name()).context("unknown dialect")?,
@@ -97,14 +87,8 @@ fn bearer(key: &SecretString) -> (HeaderName, SecretString) {
 }
 
 /// The headers that select the OpenAI organization and project.
-fn accounts(
-    organization: &Option<String>,
-    project: &Option<String>,
-) -> Vec<(HeaderName, SecretString)> {
-    let named = [
-        ("openai-organization", organization),
-        ("openai-project", project),
-    ];
+fn accounts(organization: &Option<String>, project: &Option<String>) -> Vec<(HeaderName, SecretString)> {
+    let named = [("openai-organization", organization), ("openai-project", project)];
     let named = named.into_iter().filter_map(|(name, value)| {
         let value = SecretString::from(value.as_deref()?);
         Some((HeaderName::from_static(name), value))
@@ -112,11 +96,7 @@ fn accounts(
     named.collect()
 }
 
-fn anthropic(
-    name: &str,
-    config: &AnthropicConfig,
-    environment: &Environment,
-) -> anyhow::Result<Anthropic> {
+fn anthropic(name: &str, config: &AnthropicConfig, environment: &Environment) -> anyhow::Result<Anthropic> {
     let version = SecretString::from(config.version.as_str());
     let mut headers = vec![(HeaderName::from_static("anthropic-version"), version)];
     if let Some(key) = config.http.key(environment)? {
@@ -124,9 +104,7 @@ fn anthropic(
     }
     let settings = settings(&config.base_url, &config.http, headers);
     let provider = Anthropic::new(name, settings, config.models.clone())?;
-    Ok(provider
-        .with_prompt_cache(config.prompt_cache)
-        .with_reasoning_back(rules::anthropic(&config.rules)))
+    Ok(provider.with_prompt_cache(config.prompt_cache).with_reasoning_back(rules::anthropic(&config.rules)))
 }
 
 fn gemini(name: &str, config: &GeminiConfig, environment: &Environment) -> anyhow::Result<Gemini> {
@@ -159,22 +137,12 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         );
     }
     let provider = OpenAi::new(name, settings, &dialect, config.models.clone())?;
-    Ok(provider
-        .with_developer_role(config.developer_role)
-        .with_counted_as(config.counted_as.clone()))
+    Ok(provider.with_developer_role(config.developer_role).with_counted_as(config.counted_as.clone()))
 }
 
 /// How a service is reached.
-fn settings(
-    base_url: &str,
-    http: &HttpConfig,
-    headers: Vec<(HeaderName, SecretString)>,
-) -> Settings {
-    Settings {
-        base_url: base_url.to_owned(),
-        headers,
-        http: http.clone(),
-    }
+fn settings(base_url: &str, http: &HttpConfig, headers: Vec<(HeaderName, SecretString)>) -> Settings {
+    Settings { base_url: base_url.to_owned(), headers, http: http.clone() }
 }
 
 #[cfg(test)]
@@ -191,26 +159,12 @@ mod tests {
     fn the_shipped_table_knows_the_default_model_of_every_well_known_service() {
         for service in WELL_KNOWN_SERVICES {
             let environment = Environment::new([(service.variable, "key")]);
-            let sources = Sources {
-                environment: environment.clone(),
-                ..Sources::default()
-            };
-            let config = crate::config::load(&sources)
-                .expect("valid settings")
-                .config;
+            let sources = Sources { environment: environment.clone(), ..Sources::default() };
+            let config = crate::config::load(&sources).expect("valid settings").config;
             let registry = registry(&config, &environment).expect("a registry");
-            let model = registry
-                .resolve(&config.models.default_model)
-                .expect("a model");
-            assert_eq!(
-                (model.provider_name.as_str(), model.info.source),
-                (service.provider, Source::Shipped)
-            );
-            assert!(
-                model.info.supports_tools && model.info.context_window.is_some(),
-                "{}",
-                model.reference
-            );
+            let model = registry.resolve(&config.models.default_model).expect("a model");
+            assert_eq!((model.provider_name.as_str(), model.info.source), (service.provider, Source::Shipped));
+            assert!(model.info.supports_tools && model.info.context_window.is_some(), "{}", model.reference);
         }
     }
 
@@ -222,13 +176,8 @@ mod tests {
             let text = format!("models.default_model = '{default}'\n{models}");
             let file = tempfile::NamedTempFile::new().expect("a file");
             std::fs::write(file.path(), text).expect("written");
-            let sources = Sources {
-                file: Some(file.path().to_owned()),
-                ..Sources::default()
-            };
-            let config = crate::config::load(&sources)
-                .expect("valid settings")
-                .config;
+            let sources = Sources { file: Some(file.path().to_owned()), ..Sources::default() };
+            let config = crate::config::load(&sources).expect("valid settings").config;
             registry(&config, &Environment::default())
         };
         let served = load("ollama/qwen3:8b").expect("a registry");
@@ -249,14 +198,8 @@ mod tests {
         let service = |base_url: &str, dialect: Option<Dialect>, counted_as: Option<&str>| {
             let base_url = base_url.to_owned();
             let counted_as = counted_as.map(str::to_owned);
-            let config = OpenAiConfig {
-                base_url,
-                dialect,
-                counted_as,
-                ..OpenAiConfig::default()
-            };
-            openai("main", &config, &Environment::default())
-                .map(|it| it.service().map(str::to_owned))
+            let config = OpenAiConfig { base_url, dialect, counted_as, ..OpenAiConfig::default() };
+            openai("main", &config, &Environment::default()).map(|it| it.service().map(str::to_owned))
         };
         let table = [
             ("https://api.venice.ai/api/v1", Some("venice")),
@@ -269,69 +212,36 @@ mod tests {
             ("https://proxy.example.org/v1", None),
         ];
         for (url, expected) in table {
-            assert_eq!(
-                service(url, None, None).unwrap().as_deref(),
-                expected,
-                "{url}"
-            );
+            assert_eq!(service(url, None, None).unwrap().as_deref(), expected, "{url}");
         }
         for known in Template::services() {
-            let said = service(
-                "https://api.groq.com/openai/v1",
-                Some(Dialect::Vllm),
-                Some(known),
-            )
-            .unwrap();
-            assert_eq!(
-                said.as_deref(),
-                Some(known),
-                "what the operator says counts"
-            );
+            let said = service("https://api.groq.com/openai/v1", Some(Dialect::Vllm), Some(known)).unwrap();
+            assert_eq!(said.as_deref(), Some(known), "what the operator says counts");
         }
-        let unknown = service("https://proxy.example.org/v1", None, Some("venise"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            unknown.contains("`venise`") && unknown.contains("venice"),
-            "{unknown}"
-        );
+        let unknown = service("https://proxy.example.org/v1", None, Some("venise")).unwrap_err().to_string();
+        assert!(unknown.contains("`venise`") && unknown.contains("venice"), "{unknown}");
         let models = "gpt-4o gpt-5 gpt-oss gpt-3.5 claude-3 claude-sonnet-4-5 claude-5 gemini-2.0 gemini-2.5 gemini-3 gemma-3 \
                       mistral-medium mistral-small-latest mixtral deepseek-r1 deepseek-v4-flash qwen3 qwen3.5 smollm2 llama-2 \
                       llama-3.3 llama-4 grok-3 grok-4 glm-4.6 glm-5.2 minimax-m2 \
                       claude-opus-4-7 claude-opus-4-8 claude-3-5-haiku qwen3-coder";
         let services = || Template::services().into_iter().chain(["elsewhere"]);
-        let reached: BTreeSet<&str> = services()
-            .flat_map(|it| {
-                models
-                    .split(' ')
-                    .map(move |model| Template::of(it, model).name)
-            })
-            .collect();
-        let left: Vec<&str> = Template::all()
-            .map(|it| it.name)
-            .filter(|name| !reached.contains(name))
-            .collect();
+        let reached: BTreeSet<&str> =
+            services().flat_map(|it| models.split(' ').map(move |model| Template::of(it, model).name)).collect();
+        let left: Vec<&str> = Template::all().map(|it| it.name).filter(|name| !reached.contains(name)).collect();
         assert_eq!(left, ["unknown"]);
     }
 
     #[test]
     fn every_dialect_of_the_settings_is_known_to_the_provider() {
         for dialect in Dialect::ALL {
-            assert!(
-                dialect::named(dialect.name()).is_some(),
-                "{}",
-                dialect.name()
-            );
+            assert!(dialect::named(dialect.name()).is_some(), "{}", dialect.name());
         }
         assert_eq!(Dialect::ALL.len(), dialect::DIALECTS.len());
         for dialect in ResponsesDialect::ALL {
             let name = dialect.name();
             assert!(responses::dialect::named(name).is_some(), "{name}");
         }
-        assert_eq!(
-            ResponsesDialect::ALL.len(),
-            responses::dialect::DIALECTS.len()
-        );
+        assert_eq!(ResponsesDialect::ALL.len(), responses::dialect::DIALECTS.len());
     }
 
     #[test]
@@ -360,24 +270,12 @@ mod tests {
         };
         let table = [
             ("https://api.openai.com/v1", None, Some("openai-responses")),
-            (
-                "https://mine.openai.azure.com/openai/v1",
-                None,
-                Some("openai-responses"),
-            ),
+            ("https://mine.openai.azure.com/openai/v1", None, Some("openai-responses")),
             ("https://proxy.example.org/v1", None, None),
-            (
-                "https://proxy.example.org/v1",
-                Some(ResponsesDialect::Xai),
-                Some("xai"),
-            ),
+            ("https://proxy.example.org/v1", Some(ResponsesDialect::Xai), Some("xai")),
         ];
         for (base_url, dialect, expected) in table {
-            assert_eq!(
-                service(base_url, dialect).as_deref(),
-                expected,
-                "{base_url}"
-            );
+            assert_eq!(service(base_url, dialect).as_deref(), expected, "{base_url}");
         }
     }
 }

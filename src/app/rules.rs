@@ -2,8 +2,8 @@
 
 use crate::{
     config::rules::{
-        AnthropicRules, CallIds, ChatRules, EffortForm, EncryptedReasoning, ReasoningBack,
-        ReasoningField, ResponsesRules, SignedReasoning,
+        AnthropicRules, CallIds, ChatRules, EffortForm, EncryptedReasoning, ReasoningBack, ReasoningField,
+        ResponsesRules, SignedReasoning,
     },
     provider::{anthropic, call_ids, openai::dialect as chat, responses::dialect as responses},
 };
@@ -28,9 +28,7 @@ pub(super) fn chat(dialect: &chat::Dialect, rules: &ChatRules) -> chat::Dialect 
         }),
         own_call_ids: own_call_ids.unwrap_or(dialect.own_call_ids),
         effort: effort.map_or(dialect.effort, of_effort),
-        budget: dialect
-            .budget
-            .filter(|_| *effort != Some(EffortForm::Never)),
+        budget: dialect.budget.filter(|_| *effort != Some(EffortForm::Never)),
         max_stops: stops.or(dialect.max_stops),
         ..*dialect
     }
@@ -38,12 +36,8 @@ pub(super) fn chat(dialect: &chat::Dialect, rules: &ChatRules) -> chat::Dialect 
 
 fn reasoning_back(own: chat::ReasoningBack, rules: &ChatRules) -> chat::ReasoningBack {
     let (field, placeholder) = match own {
-        chat::ReasoningBack::Text {
-            field, placeholder, ..
-        } => (field, placeholder),
-        chat::ReasoningBack::Never | chat::ReasoningBack::Details => {
-            (chat::ReasoningField::Content, false)
-        }
+        chat::ReasoningBack::Text { field, placeholder, .. } => (field, placeholder),
+        chat::ReasoningBack::Never | chat::ReasoningBack::Details => (chat::ReasoningField::Content, false),
     };
     let text = |kept| chat::ReasoningBack::Text {
         field: rules.reasoning_field.map_or(field, |field| match field {
@@ -76,14 +70,8 @@ fn of_effort(form: EffortForm) -> chat::EffortForm {
 }
 
 /// The dialect of a Responses service.
-pub(super) fn responses(
-    dialect: &responses::Dialect,
-    rules: &ResponsesRules,
-) -> responses::Dialect {
-    let ResponsesRules {
-        encrypted_reasoning,
-        listed_efforts,
-    } = rules;
+pub(super) fn responses(dialect: &responses::Dialect, rules: &ResponsesRules) -> responses::Dialect {
+    let ResponsesRules { encrypted_reasoning, listed_efforts } = rules;
     let encrypted = encrypted_reasoning.map(|models| match models {
         EncryptedReasoning::Never => responses::EncryptedReasoning::Never,
         EncryptedReasoning::Reasoning => responses::EncryptedReasoning::Reasoning,
@@ -149,10 +137,7 @@ mod tests {
             };
             assert_eq!(ruled, expected);
         }
-        let never = ChatRules {
-            reasoning_back: Some(ReasoningBack::Never),
-            ..ChatRules::default()
-        };
+        let never = ChatRules { reasoning_back: Some(ReasoningBack::Never), ..ChatRules::default() };
         for dialect in chat::DIALECTS {
             let back = chat(dialect, &never).reasoning_back;
             assert_eq!(back, chat::ReasoningBack::Never, "{}", dialect.name);
@@ -161,24 +146,12 @@ mod tests {
 
     #[test]
     fn a_placeholder_can_be_switched_off_for_a_dialect_that_has_one() {
-        let rules = ChatRules {
-            reasoning_placeholder: Some(false),
-            ..ChatRules::default()
-        };
+        let rules = ChatRules { reasoning_placeholder: Some(false), ..ChatRules::default() };
         let dialect = chat::named("deepseek").expect("a dialect");
-        let chat::ReasoningBack::Text {
-            field,
-            kept,
-            placeholder,
-        } = chat(dialect, &rules).reasoning_back
-        else {
+        let chat::ReasoningBack::Text { field, kept, placeholder } = chat(dialect, &rules).reasoning_back else {
             panic!("no text")
         };
-        let expected = (
-            chat::ReasoningField::Content,
-            chat::ReasoningKept::WhileCalls,
-            false,
-        );
+        let expected = (chat::ReasoningField::Content, chat::ReasoningKept::WhileCalls, false);
         assert_eq!((field, kept, placeholder), expected);
     }
 }

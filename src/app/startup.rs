@@ -42,10 +42,7 @@ pub(super) async fn wait_for_database(
             }
             Err(error @ Error::Outage(Outage::TransactionPooler, _)) => return Err(error.into()),
             Err(
-                error @ (Error::Outage(
-                    Outage::NoConnectionLeft | Outage::DiskFull | Outage::ServerBroken,
-                    _,
-                )
+                error @ (Error::Outage(Outage::NoConnectionLeft | Outage::DiskFull | Outage::ServerBroken, _)
                 | Error::Unavailable(_)
                 | Error::Busy
                 | Error::Conflict(_)),
@@ -63,10 +60,7 @@ pub(super) async fn wait_for_database(
                 return Err(error.into());
             }
         };
-        if told
-            .as_ref()
-            .is_none_or(|(before, at)| *before != closed || at.elapsed() >= REMINDER)
-        {
+        if told.as_ref().is_none_or(|(before, at)| *before != closed || at.elapsed() >= REMINDER) {
             gate.set(Readiness::Closed(closed.clone()));
             tracing::warn!("not ready: {closed}: {detail}");
             told = Some((closed, Instant::now()));

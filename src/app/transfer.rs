@@ -19,12 +19,7 @@ use crate::{
 };
 
 /// Exports sessions to a new file. Servers may be running.
-pub async fn export(
-    config: &Config,
-    choice: &Choice,
-    to: &Path,
-    progress: &Progress,
-) -> anyhow::Result<()> {
+pub async fn export(config: &Config, choice: &Choice, to: &Path, progress: &Progress) -> anyhow::Result<()> {
     let (database, postgres) = open(config, progress).await?;
     progress.step(format!("writing {}", to.display()));
     let written = Reach::All.scope(write(&database, choice, to)).await;
@@ -59,15 +54,11 @@ pub async fn import(config: &Config, from: &Path, progress: &Progress) -> anyhow
     let filling = async {
         run_migrations(&database, progress).await?;
         progress.step(format!("reading {}", from.display()));
-        Ok::<_, anyhow::Error>(
-            transfer::import_sessions(&database, &mut BufReader::new(file)).await?,
-        )
+        Ok::<_, anyhow::Error>(transfer::import_sessions(&database, &mut BufReader::new(file)).await?)
     };
     let filled = Reach::All.scope(filling).await;
     close(database, postgres).await?;
     let transfer::ImportSummary { added, skipped } = filled?;
-    progress.step(format!(
-        "{added} sessions added; {skipped} already existed and were not changed"
-    ));
+    progress.step(format!("{added} sessions added; {skipped} already existed and were not changed"));
     Ok(())
 }

@@ -16,16 +16,10 @@ use crate::{
 
 /// The caller named by a certificate, and when the certificate expires. The first name with a grant decides:
 /// URIs first, then DNS names. Returns [`Denied::Certificate`] if no name has a grant.
-pub fn principal(
-    certificate: &[u8],
-    grants: &BTreeMap<String, GrantConfig>,
-) -> Result<(Principal, Timestamp), Denied> {
-    let (_, certificate) =
-        X509Certificate::from_der(certificate).map_err(|_| Denied::Certificate)?;
+pub fn principal(certificate: &[u8], grants: &BTreeMap<String, GrantConfig>) -> Result<(Principal, Timestamp), Denied> {
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| Denied::Certificate)?;
     let names = names(&certificate).ok_or(Denied::Certificate)?;
-    let granted = names
-        .into_iter()
-        .find_map(|name| grants.get(&name).map(|grant| (name, grant)));
+    let granted = names.into_iter().find_map(|name| grants.get(&name).map(|grant| (name, grant)));
     let (name, grant) = granted.ok_or(Denied::Certificate)?;
     let principal = Principal {
         tenant: TenantId::new(grant.tenant.as_str()),
@@ -78,10 +72,7 @@ mod tests {
 
     #[test]
     fn a_dns_name_that_is_written_like_a_uri_gets_no_grant_of_it() {
-        let grant = || GrantConfig {
-            tenant: "acme".to_owned(),
-            access: Access::Admin,
-        };
+        let grant = || GrantConfig { tenant: "acme".to_owned(), access: Access::Admin };
         let grants = BTreeMap::from([
             ("spiffe://example.org/agent".to_owned(), grant()),
             ("agent.example.org".to_owned(), grant()),

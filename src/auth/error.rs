@@ -51,10 +51,7 @@ impl Denied {
 pub enum Error {
     /// The keys file cannot be read.
     #[error("cannot read the keys file {}: {source}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// The keys file is invalid. The keys read before stay in force.
     #[error("the keys file {} is invalid: {problem}", path.display())]
     KeyFile {

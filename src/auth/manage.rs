@@ -41,11 +41,7 @@ impl std::fmt::Debug for CreatedKey {
 
 impl Auth {
     /// Creates a key, which this replica accepts when this returns.
-    pub async fn create_key(
-        &self,
-        caller: &Principal,
-        wanted: CreateKey,
-    ) -> Result<CreatedKey, Error> {
+    pub async fn create_key(&self, caller: &Principal, wanted: CreateKey) -> Result<CreatedKey, Error> {
         let tenant = tenant_of(caller, wanted.tenant)?;
         if wanted.access > caller.access {
             let needed = wanted.access;
@@ -81,12 +77,7 @@ impl Auth {
 
     /// Revokes a key, which this replica rejects when this returns. Returns [`Error::KeyNotFound`] for a key
     /// with more access than the caller.
-    pub async fn revoke_key(
-        &self,
-        caller: &Principal,
-        tenant: Option<TenantId>,
-        id: &str,
-    ) -> Result<ApiKey, Error> {
+    pub async fn revoke_key(&self, caller: &Principal, tenant: Option<TenantId>, id: &str) -> Result<ApiKey, Error> {
         let tenant = tenant_of(caller, tenant)?;
         let revoked = self.store.revoke_key(&tenant, id, caller.access).await?;
         let key = revoked.ok_or_else(|| Error::KeyNotFound(id.to_owned()))?;

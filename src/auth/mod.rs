@@ -163,25 +163,18 @@ impl Auth {
     /// `default`.
     pub async fn identify(&self, credentials: Credentials<'_>) -> Result<Identity, Denied> {
         if !self.required {
-            return Ok(Identity {
-                principal: anonymous(),
-                credential: Credential::Unneeded,
-            });
+            return Ok(Identity { principal: anonymous(), credential: Credential::Unneeded });
         }
-        let until = |(principal, until)| Identity {
-            principal,
-            credential: Credential::Until(until),
-        };
+        let until = |(principal, until)| Identity { principal, credential: Credential::Until(until) };
         let Some(authorization) = credentials.authorization else {
             let certificate = credentials.certificate.ok_or(Denied::Missing)?;
             return certificate::principal(certificate, &self.certificates).map(until);
         };
         let credential = bearer(authorization).ok_or(Denied::Malformed)?;
         match (secret::hash(credential), &self.tokens) {
-            (Some(hash), _) => Ok(Identity {
-                principal: self.holder(hash)?.principal,
-                credential: Credential::Key(hash),
-            }),
+            (Some(hash), _) => {
+                Ok(Identity { principal: self.holder(hash)?.principal, credential: Credential::Key(hash) })
+            }
             (None, Some(tokens)) => tokens.verify(credential).await.map(until),
             (None, None) => Err(Denied::Malformed),
         }
@@ -205,10 +198,7 @@ impl Auth {
 
     /// How long to wait before the credential is checked again: until it expires, at most [`CREDENTIAL_RECHECK_INTERVAL`].
     fn left(&self, identity: &Identity) -> Result<Duration, Denied> {
-        let Identity {
-            principal,
-            credential,
-        } = identity;
+        let Identity { principal, credential } = identity;
         let expires_at = match credential {
             Credential::Unneeded => None,
             Credential::Until(at) => Some(*at),
@@ -279,17 +269,11 @@ impl Auth {
             return Ok(false);
         };
         let text = key_file::read(path).await;
-        let text = text.map_err(|source| Error::Unreadable {
-            path: path.clone(),
-            source,
-        })?;
+        let text = text.map_err(|source| Error::Unreadable { path: path.clone(), source })?;
         if sources.text.as_ref() == Some(&text) {
             return Ok(false);
         }
-        sources.file_keys = key_file::parse(&text).map_err(|problem| Error::KeyFile {
-            path: path.clone(),
-            problem,
-        })?;
+        sources.file_keys = key_file::parse(&text).map_err(|problem| Error::KeyFile { path: path.clone(), problem })?;
         tracing::info!(keys = sources.file_keys.len(), "keys file loaded");
         sources.text = Some(text);
         Ok(true)
@@ -313,34 +297,16 @@ impl Auth {
 impl Sources {
     fn known(&self) -> Known {
         let stored = self.stored.iter().map(|LiveKey { hash, key }| {
-            let principal = Principal {
-                tenant: key.tenant.clone(),
-                access: key.access,
-                subject: format!("{STORED}{}", key.id),
-            };
+            let principal =
+                Principal { tenant: key.tenant.clone(), access: key.access, subject: format!("{STORED}{}", key.id) };
             let expires_at = key.expires_at;
-            (
-                Hash(*hash),
-                Holder {
-                    principal,
-                    expires_at,
-                },
-            )
+            (Hash(*hash), Holder { principal, expires_at })
         });
         let listed = self.file_keys.iter().map(|key| {
-            let principal = Principal {
-                tenant: key.tenant.clone(),
-                access: key.access,
-                subject: format!("file:{}", key.name),
-            };
+            let principal =
+                Principal { tenant: key.tenant.clone(), access: key.access, subject: format!("file:{}", key.name) };
             let expires_at = key.expires_at;
-            (
-                key.hash,
-                Holder {
-                    principal,
-                    expires_at,
-                },
-            )
+            (key.hash, Holder { principal, expires_at })
         });
         stored.chain(listed).collect()
     }
@@ -348,11 +314,7 @@ impl Sources {
 
 /// The principal of every caller if authentication is disabled.
 pub fn anonymous() -> Principal {
-    Principal {
-        tenant: TenantId::new(DEFAULT_TENANT),
-        access: Access::Operator,
-        subject: "anonymous".to_owned(),
-    }
+    Principal { tenant: TenantId::new(DEFAULT_TENANT), access: Access::Operator, subject: "anonymous".to_owned() }
 }
 
 /// The credential in an `authorization` header. Returns `None` if it is not a bearer credential or is too

@@ -108,12 +108,7 @@ impl Tokens {
         self.read_if_older_than(age).await;
     }
 
-    fn claims(
-        &self,
-        token: &str,
-        algorithm: Algorithm,
-        key: &Jwk,
-    ) -> Result<Map<String, Value>, Denied> {
+    fn claims(&self, token: &str, algorithm: Algorithm, key: &Jwk) -> Result<Map<String, Value>, Denied> {
         use jsonwebtoken::errors::ErrorKind;
         let named = key.common.key_algorithm;
         if named.is_some_and(|named| named != KeyAlgorithm::from(algorithm)) {
@@ -131,9 +126,7 @@ impl Tokens {
         rules.set_audience(&[&self.audience]);
         match decode(token, &decoding, &rules) {
             Ok(token) => Ok(token.claims),
-            Err(error) if matches!(error.kind(), ErrorKind::ExpiredSignature) => {
-                Err(Denied::Expired)
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::ExpiredSignature) => Err(Denied::Expired),
             Err(_) => Err(Denied::Unverified),
         }
     }
@@ -141,11 +134,7 @@ impl Tokens {
     fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
         let tenant = claims.get(&self.tenant_claim)?.as_str()?;
         let subject = claims.get("sub").and_then(Value::as_str);
-        let subject: String = subject
-            .unwrap_or_default()
-            .chars()
-            .take(MAX_SUBJECT_CHARS)
-            .collect();
+        let subject: String = subject.unwrap_or_default().chars().take(MAX_SUBJECT_CHARS).collect();
         is_tenant(tenant).then_some(())?;
         Some(Principal {
             tenant: TenantId::new(tenant),
@@ -162,8 +151,7 @@ impl Tokens {
             (None, [only]) => Some(only),
             (None, _) => None,
         };
-        key.filter(|key| key.common.public_key_use != Some(PublicKeyUse::Encryption))
-            .cloned()
+        key.filter(|key| key.common.public_key_use != Some(PublicKeyUse::Encryption)).cloned()
     }
 
     /// Reads the keys, unless the last attempt was within `age`. If this fails, the previous keys stay in
@@ -231,11 +219,7 @@ fn key_set(bytes: &[u8]) -> Result<JwkSet, serde_json::Error> {
     }
     let loose: Loose = serde_json::from_slice(bytes)?;
     let keys = loose.keys.into_iter();
-    Ok(JwkSet {
-        keys: keys
-            .filter_map(|key| serde_json::from_value(key).ok())
-            .collect(),
-    })
+    Ok(JwkSet { keys: keys.filter_map(|key| serde_json::from_value(key).ok()).collect() })
 }
 
 /// The highest access in a claim. In a claim shared with other services only values with our prefix count:
@@ -272,11 +256,7 @@ mod tests {
         check("scp", json!(["contextd:read", "admin"]), Some(Access::Read));
         check("scope", json!("admin operator write"), None);
         check("roles", json!("write"), Some(Access::Write));
-        check(
-            "roles",
-            json!(["contextd:read", "admin"]),
-            Some(Access::Admin),
-        );
+        check("roles", json!(["contextd:read", "admin"]), Some(Access::Admin));
         check("roles", json!("superoperator"), None);
         check("roles", json!({"write": true}), None);
     }

@@ -55,12 +55,7 @@ enum KeyAction {
         )]
         name: String,
         /// The tenant whose data the key gives access to.
-        #[arg(
-            long,
-            env = "CONTEXTD_TENANT",
-            hide_env_values = true,
-            default_value = "default"
-        )]
+        #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true, default_value = "default")]
         tenant: String,
         /// Access of the key: read, write, admin or operator.
         #[arg(
@@ -76,12 +71,7 @@ enum KeyAction {
         #[command(flatten)]
         server: Server,
         /// Name of the key, to tell it from others [no default: none]
-        #[arg(
-            long = "key-name",
-            value_name = "NAME",
-            env = "CONTEXTD_KEY_NAME",
-            hide_env_values = true
-        )]
+        #[arg(long = "key-name", value_name = "NAME", env = "CONTEXTD_KEY_NAME", hide_env_values = true)]
         name: Option<String>,
         /// The tenant whose data the key gives access to [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
@@ -210,18 +200,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Import(args) => Box::pin(transfer::import(args)).await?,
         Action::Limits(action) => limits(action).await?,
         Action::Tenant(action) => tenant(action).await?,
-        Action::Key(KeyAction::Generate {
-            name,
-            tenant,
-            access,
-        }) => generate(&name, &tenant, access)?,
-        Action::Key(KeyAction::Create {
-            server,
-            name,
-            tenant,
-            access,
-            ttl,
-        }) => {
+        Action::Key(KeyAction::Generate { name, tenant, access }) => generate(&name, &tenant, access)?,
+        Action::Key(KeyAction::Create { server, name, tenant, access, ttl }) => {
             let request = pb::CreateKeyRequest {
                 tenant_id: tenant.unwrap_or_default(),
                 access: access.to_field(),
@@ -233,15 +213,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Key(KeyAction::List { server, tenant }) => {
             list(&server, tenant.unwrap_or_default()).await?;
         }
-        Action::Key(KeyAction::Revoke {
-            server,
-            key_id,
-            tenant,
-        }) => {
-            let request = pb::RevokeKeyRequest {
-                key_id,
-                tenant_id: tenant.unwrap_or_default(),
-            };
+        Action::Key(KeyAction::Revoke { server, key_id, tenant }) => {
+            let request = pb::RevokeKeyRequest { key_id, tenant_id: tenant.unwrap_or_default() };
             let answer = client(&server).await?.revoke_key(request).await;
             let key = response_or_error(answer)?.key.unwrap_or_default();
             print_line(format_args!("revoked {}", key.key_id))?;
@@ -255,10 +228,7 @@ async fn client(server: &Server) -> anyhow::Result<AdminServiceClient<Connection
 }
 
 async fn info(server: &Server) -> anyhow::Result<()> {
-    let answer = client(server)
-        .await?
-        .get_server_info(pb::GetServerInfoRequest {})
-        .await;
+    let answer = client(server).await?.get_server_info(pb::GetServerInfoRequest {}).await;
     let info = response_or_error(answer)?;
     print_line(format_args!("version           {}", info.version))?;
     print_line(format_args!("schema            {}", info.schema_version))?;
@@ -300,14 +270,7 @@ async fn limits(action: LimitsAction) -> anyhow::Result<()> {
             print_line(format_args!("tenant {}", found.tenant_id))?;
             show_limits(&found.in_force.unwrap_or_default(), found.r#use.as_ref())
         }
-        LimitsAction::Set {
-            server,
-            tenant,
-            running_turns,
-            requests_per_second,
-            tokens_per_minute,
-            stored_bytes,
-        } => {
+        LimitsAction::Set { server, tenant, running_turns, requests_per_second, tokens_per_minute, stored_bytes } => {
             let mut client = client(&server).await?;
             let found = limits_of(&mut client, tenant.unwrap_or_default()).await?;
             let own = found.own.unwrap_or_default();
@@ -351,16 +314,10 @@ fn show_deletion(deletion: Option<pb::TenantDeletion>) -> anyhow::Result<()> {
     let done = deletion.done_time.map(|at| at.to_string());
     let done = done.unwrap_or_else(|| "not yet".to_owned());
     print_line(format_args!("tenant        {}", deletion.tenant_id))?;
-    print_line(format_args!(
-        "requested     {asked} by {}",
-        deletion.requested_by
-    ))?;
+    print_line(format_args!("requested     {asked} by {}", deletion.requested_by))?;
     print_line(format_args!("done          {done}"))?;
     print_line(format_args!("sessions      {}", deletion.sessions))?;
-    print_line(format_args!(
-        "blobs         {} of {} bytes",
-        deletion.blobs, deletion.blob_bytes
-    ))?;
+    print_line(format_args!("blobs         {} of {} bytes", deletion.blobs, deletion.blob_bytes))?;
     print_line(format_args!("API keys      {}", deletion.keys))
 }
 
@@ -422,11 +379,7 @@ async fn list(server: &Server, tenant_id: String) -> anyhow::Result<()> {
     let mut client = client(server).await?;
     let mut page_token = String::new();
     loop {
-        let request = pb::ListKeysRequest {
-            tenant_id: tenant_id.clone(),
-            page_size: 1000,
-            page_token,
-        };
+        let request = pb::ListKeysRequest { tenant_id: tenant_id.clone(), page_size: 1000, page_token };
         let page = response_or_error(client.list_keys(request).await)?;
         for key in page.keys {
             let state = match (&key.revoke_time, &key.expire_time) {
@@ -435,10 +388,7 @@ async fn list(server: &Server, tenant_id: String) -> anyhow::Result<()> {
                 (None, None) => "live".to_owned(),
             };
             let access = name_of(key.access());
-            print_line(format_args!(
-                "{}  {}  {access:<8}  {state}  {}",
-                key.key_id, key.tenant_id, key.name
-            ))?;
+            print_line(format_args!("{}  {}  {access:<8}  {state}  {}", key.key_id, key.tenant_id, key.name))?;
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {

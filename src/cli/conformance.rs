@@ -105,19 +105,9 @@ fn list(scenarios: &[Scenario]) -> anyhow::Result<ExitCode> {
 }
 
 fn print(outcome: &Outcome, form: Format) -> anyhow::Result<()> {
-    let Outcome {
-        scenario,
-        variant,
-        findings,
-        elapsed,
-        stderr,
-        ..
-    } = outcome;
+    let Outcome { scenario, variant, findings, elapsed, stderr, .. } = outcome;
     if matches!(form, Format::Json) {
-        let findings: Vec<_> = findings
-            .iter()
-            .map(|it| json!({"check": it.check, "text": it.text}))
-            .collect();
+        let findings: Vec<_> = findings.iter().map(|it| json!({"check": it.check, "text": it.text})).collect();
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         return print_line(format_args!(
             "{}",
@@ -129,22 +119,12 @@ fn print(outcome: &Outcome, form: Format) -> anyhow::Result<()> {
         false => format!("{scenario}: {variant}"),
     };
     let verdict = if findings.is_empty() { "ok" } else { "WRONG" };
-    print_line(format_args!(
-        "{verdict:5} {name} ({} ms)",
-        elapsed.as_millis()
-    ))?;
+    print_line(format_args!("{verdict:5} {name} ({} ms)", elapsed.as_millis()))?;
     for finding in findings {
         print_line(format_args!("      {}: {}", finding.check, finding.text))?;
     }
     if !findings.is_empty() && !stderr.is_empty() {
-        for line in stderr
-            .lines()
-            .rev()
-            .take(10)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-        {
+        for line in stderr.lines().rev().take(10).collect::<Vec<_>>().into_iter().rev() {
             print_line(format_args!("      stderr: {line}"))?;
         }
     }

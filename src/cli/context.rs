@@ -18,12 +18,7 @@ pub(super) struct Args {
     /// The session.
     session: String,
     /// Compute the statistics for this model [no default: the session's model]
-    #[arg(
-        long,
-        value_name = "PROVIDER/MODEL",
-        env = "CONTEXTD_MODEL",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
     model: Option<String>,
     #[command(flatten)]
     server: Server,
@@ -33,12 +28,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args {
-        session,
-        model,
-        server,
-        timeout,
-    } = args;
+    let Args { session, model, server, timeout } = args;
     let request = pb::GetContextStatsRequest {
         session_id: session,
         model: model.unwrap_or_default(),
@@ -49,34 +39,20 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("{} did not respond in time", server.address()))??;
     let colours = stdout().is_terminal();
     for line in answer.text.lines() {
-        print_line(if colours {
-            coloured(line)
-        } else {
-            line.to_owned()
-        })?;
+        print_line(if colours { coloured(line) } else { line.to_owned() })?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn stats(
-    server: &Server,
-    request: pb::GetContextStatsRequest,
-) -> anyhow::Result<pb::GetContextStatsResponse> {
+async fn stats(server: &Server, request: pb::GetContextStatsRequest) -> anyhow::Result<pb::GetContextStatsResponse> {
     let channel = server.connect().await?;
-    let answer = ContextServiceClient::new(channel)
-        .get_context_stats(request)
-        .await;
-    answer
-        .map(tonic::Response::into_inner)
-        .map_err(|status| anyhow::anyhow!("{}", describe(&status)))
+    let answer = ContextServiceClient::new(channel).get_context_stats(request).await;
+    answer.map(tonic::Response::into_inner).map_err(|status| anyhow::anyhow!("{}", describe(&status)))
 }
 
 /// Colours the used, free and reserved parts of the bar. Other lines are not changed.
 fn coloured(line: &str) -> String {
-    let Some(inside) = line
-        .strip_prefix('[')
-        .and_then(|line| line.strip_suffix(']'))
-    else {
+    let Some(inside) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) else {
         return line.to_owned();
     };
     let used = inside.trim_end_matches(['.', 'x']);
@@ -98,14 +74,8 @@ mod tests {
 
     #[test]
     fn only_the_context_bar_is_coloured() {
-        assert_eq!(
-            coloured("[##..xx]"),
-            "[\x1b[32m##\x1b[0m\x1b[2m..\x1b[0m\x1b[35mxx\x1b[0m]"
-        );
-        assert_eq!(
-            coloured("[#######x]"),
-            "[\x1b[31m#######\x1b[0m\x1b[2m\x1b[0m\x1b[35mx\x1b[0m]"
-        );
+        assert_eq!(coloured("[##..xx]"), "[\x1b[32m##\x1b[0m\x1b[2m..\x1b[0m\x1b[35mxx\x1b[0m]");
+        assert_eq!(coloured("[#######x]"), "[\x1b[31m#######\x1b[0m\x1b[2m\x1b[0m\x1b[35mx\x1b[0m]");
         assert_eq!(coloured("  Free  1"), "  Free  1");
     }
 }

@@ -9,9 +9,5 @@ const USAGE: u8 = 2;
 
 /// The exit code for the error that ended a command.
 pub(super) fn exit_code(error: &anyhow::Error) -> ExitCode {
-    if error.is::<ConfigError>() {
-        ExitCode::from(USAGE)
-    } else {
-        ExitCode::FAILURE
-    }
+    if error.is::<ConfigError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
 }

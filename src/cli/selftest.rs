@@ -11,8 +11,7 @@ use uuid::Uuid;
 
 use super::output::print_line;
 use crate::pb::{
-    self, event::Payload, session_service_client::SessionServiceClient,
-    turn_service_client::TurnServiceClient,
+    self, event::Payload, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 use crate::settings::parse_duration;
 
@@ -20,12 +19,7 @@ use crate::settings::parse_duration;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Model of the session, e.g. scripted/demo, which is free of charge [default: the server's]
-    #[arg(
-        long,
-        value_name = "PROVIDER/MODEL",
-        env = "CONTEXTD_MODEL",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
     model: Option<String>,
     #[command(flatten)]
     server: Server,
@@ -35,11 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args {
-        model,
-        server,
-        timeout,
-    } = args;
+    let Args { model, server, timeout } = args;
     tokio::time::timeout(timeout, check(&server, model.unwrap_or_default()))
         .await
         .with_context(|| format!("the test of {} timed out", server.address()))??;
@@ -53,11 +43,7 @@ async fn check(server: &Server, model: String) -> anyhow::Result<()> {
 
     let start = Instant::now();
     let request = pb::CreateSessionRequest {
-        session: Some(pb::Session {
-            session_id: session_id.clone(),
-            model,
-            ..pb::Session::default()
-        }),
+        session: Some(pb::Session { session_id: session_id.clone(), model, ..pb::Session::default() }),
         request_id: String::new(),
     };
     sessions.create_session(request).await.map_err(refused)?;
@@ -67,10 +53,7 @@ async fn check(server: &Server, model: String) -> anyhow::Result<()> {
 
     // Delete the session even after a failure.
     let start = Instant::now();
-    let request = pb::DeleteSessionRequest {
-        session_id: session_id.clone(),
-        ..pb::DeleteSessionRequest::default()
-    };
+    let request = pb::DeleteSessionRequest { session_id: session_id.clone(), ..pb::DeleteSessionRequest::default() };
     let deleted = sessions.delete_session(request).await.map_err(refused);
     used?;
     deleted?;
@@ -84,10 +67,7 @@ async fn use_session(channel: Connection, session_id: &str) -> anyhow::Result<()
         session_id: session_id.to_owned(),
         request_id: Uuid::now_v7().to_string(),
         input: Some(pb::InputMessage {
-            parts: vec![pb::Part {
-                content: Some(pb::part::Content::Text("Hello".to_owned())),
-                ..pb::Part::default()
-            }],
+            parts: vec![pb::Part { content: Some(pb::part::Content::Text("Hello".to_owned())), ..pb::Part::default() }],
             ..pb::InputMessage::default()
         }),
         ..pb::ExecuteTurnRequest::default()
@@ -98,14 +78,8 @@ async fn use_session(channel: Connection, session_id: &str) -> anyhow::Result<()
     done("ran a turn", start)?;
 
     let start = Instant::now();
-    let request = pb::ListMessagesRequest {
-        session_id: session_id.to_owned(),
-        ..pb::ListMessagesRequest::default()
-    };
-    let listed = SessionServiceClient::new(channel)
-        .list_messages(request)
-        .await
-        .map_err(refused)?;
+    let request = pb::ListMessagesRequest { session_id: session_id.to_owned(), ..pb::ListMessagesRequest::default() };
+    let listed = SessionServiceClient::new(channel).list_messages(request).await.map_err(refused)?;
     let count = listed.into_inner().messages.len();
     if count < 2 {
         bail!("the session has {count} messages; expected at least 2");
@@ -114,9 +88,7 @@ async fn use_session(channel: Connection, session_id: &str) -> anyhow::Result<()
 }
 
 /// Reads the turn's events until it ends. Returns an error unless it completed.
-async fn turn_completed(
-    mut stream: tonic::Streaming<pb::ExecuteTurnResponse>,
-) -> anyhow::Result<()> {
+async fn turn_completed(mut stream: tonic::Streaming<pb::ExecuteTurnResponse>) -> anyhow::Result<()> {
     while let Some(response) = stream.message().await.map_err(refused)? {
         let payload = response.event.and_then(|event| event.payload);
         if let Some(Payload::TurnCompleted(_)) = payload {
@@ -124,11 +96,7 @@ async fn turn_completed(
         }
         if let Some(Payload::TurnFailed(failed)) = payload {
             let error = failed.failure.unwrap_or_default();
-            bail!(
-                "the turn failed: {} ({})",
-                error.message,
-                error.reason().as_str_name()
-            );
+            bail!("the turn failed: {} ({})", error.message, error.reason().as_str_name());
         }
         if let Some(Payload::TurnCancelled(_)) = payload {
             bail!("the turn was cancelled");
@@ -138,10 +106,7 @@ async fn turn_completed(
 }
 
 fn done(what: &str, start: Instant) -> anyhow::Result<()> {
-    print_line(format_args!(
-        "ok: {what} ({} ms)",
-        start.elapsed().as_millis()
-    ))
+    print_line(format_args!("ok: {what} ({} ms)", start.elapsed().as_millis()))
 }
 
 fn refused(status: tonic::Status) -> anyhow::Error {

@@ -19,26 +19,16 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let LoadedConfig {
-        config,
-        origins: _,
-        services,
-    } = args.settings.load()?;
+    let LoadedConfig { config, origins: _, services } = args.settings.load()?;
     // Listen for signals before starting anything that a signal should stop.
     let mut signals = StopSignals::listen()?;
     let log = telemetry::init(&config.telemetry)?;
     let format = config.telemetry.log_format;
     let progress = Progress::to_terminal(format);
     for service in services {
-        progress.step(format!(
-            "provider {} is configured by {}",
-            service.provider, service.variable
-        ));
+        progress.step(format!("provider {} is configured by {}", service.provider, service.variable));
     }
-    progress.step(format!(
-        "the default model is {}",
-        config.models.default_model
-    ));
+    progress.step(format!("the default model is {}", config.models.default_model));
     let shutdown = CancellationToken::new();
     let serving = Box::pin(app::serve(config, progress.clone(), shutdown.clone()));
     let outcome = tokio::select! {
@@ -68,10 +58,7 @@ struct StopSignals {
 impl StopSignals {
     fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
     /// Starts the drain at the first signal. Returns at the second, with the exit code for it.

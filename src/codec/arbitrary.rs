@@ -6,11 +6,10 @@ use jiff::Timestamp;
 use proptest::{collection, option, prelude::*};
 
 use crate::model::{
-    BlobId, CallId, Citation, Compaction, CompactionId, CompactionState, Content, Failure,
-    FailurePhase, FailureReason, FinishReason, Generation, Keep, LimitsOverride, Media, MessageId,
-    ModelResponse, OutputLimits, OutputPart, Part, PinnedBlock, PinnedKind, ProviderItem,
-    ProviderTool, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount, Tool, ToolCall,
-    ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage,
+    BlobId, CallId, Citation, Compaction, CompactionId, CompactionState, Content, Failure, FailurePhase, FailureReason,
+    FinishReason, Generation, Keep, LimitsOverride, Media, MessageId, ModelResponse, OutputLimits, OutputPart, Part,
+    PinnedBlock, PinnedKind, ProviderItem, ProviderTool, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount, Tool,
+    ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage,
     UsageTotals,
     command::TurnRequest,
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
@@ -26,11 +25,8 @@ pub(super) use payloads::payloads;
 
 /// Any text that PostgreSQL can store.
 fn text() -> impl Strategy<Value = String> {
-    collection::vec(
-        any::<char>().prop_filter("NUL cannot be stored", |char| *char != '\0'),
-        0..12,
-    )
-    .prop_map(|chars| chars.into_iter().collect())
+    collection::vec(any::<char>().prop_filter("NUL cannot be stored", |char| *char != '\0'), 0..12)
+        .prop_map(|chars| chars.into_iter().collect())
 }
 
 /// A non-empty text, for fields in which an empty text means absent.
@@ -49,8 +45,7 @@ fn bound() -> impl Strategy<Value = u32> {
 }
 
 fn duration() -> impl Strategy<Value = Duration> {
-    (1..=u32::MAX, any::<u16>())
-        .prop_map(|(seconds, nanos)| Duration::new(seconds.into(), nanos.into()))
+    (1..=u32::MAX, any::<u16>()).prop_map(|(seconds, nanos)| Duration::new(seconds.into(), nanos.into()))
 }
 
 pub(super) fn metadata() -> impl Strategy<Value = BTreeMap<String, String>> {
@@ -59,16 +54,9 @@ pub(super) fn metadata() -> impl Strategy<Value = BTreeMap<String, String>> {
 
 fn citation() -> impl Strategy<Value = Citation> {
     let texts = (text(), text(), text(), option::of(non_empty_text()));
-    (texts, tokens(), tokens()).prop_map(
-        |((url, title, cited_text, provider_metadata), start_byte, end_byte)| Citation {
-            url,
-            title,
-            cited_text,
-            start_byte,
-            end_byte,
-            provider_metadata,
-        },
-    )
+    (texts, tokens(), tokens()).prop_map(|((url, title, cited_text, provider_metadata), start_byte, end_byte)| {
+        Citation { url, title, cited_text, start_byte, end_byte, provider_metadata }
+    })
 }
 
 fn item() -> impl Strategy<Value = ProviderItem> {
@@ -82,31 +70,17 @@ fn item() -> impl Strategy<Value = ProviderItem> {
 
 pub(super) fn part() -> impl Strategy<Value = Part> {
     let sources = collection::vec(citation(), 0..3);
-    (
-        content(),
-        sources,
-        option::of(non_empty_text()),
-        any::<bool>(),
+    (content(), sources, option::of(non_empty_text()), any::<bool>()).prop_map(
+        |(content, citations, provider_metadata, sanitized)| Part { content, citations, provider_metadata, sanitized },
     )
-        .prop_map(|(content, citations, provider_metadata, sanitized)| Part {
-            content,
-            citations,
-            provider_metadata,
-            sanitized,
-        })
 }
 
 fn content() -> impl Strategy<Value = Content> {
     prop_oneof![
         text().prop_map(Content::Text),
         (text(), any::<bool>()).prop_map(|(text, redacted)| Content::Reasoning { text, redacted }),
-        (text(), text(), text()).prop_map(|(id, name, arguments)| {
-            Content::ToolCall(ToolCall {
-                id: CallId::new(id),
-                name,
-                arguments,
-            })
-        }),
+        (text(), text(), text())
+            .prop_map(|(id, name, arguments)| { Content::ToolCall(ToolCall { id: CallId::new(id), name, arguments }) }),
         result().prop_map(Content::ToolResult),
         text().prop_map(Content::Refusal),
         media().prop_map(Content::Media),
@@ -116,37 +90,22 @@ fn content() -> impl Strategy<Value = Content> {
 
 /// A part of a user message.
 pub(super) fn user_part() -> impl Strategy<Value = Part> {
-    prop_oneof![
-        text().prop_map(Part::text),
-        media().prop_map(|media| Part::new(Content::Media(media)))
-    ]
+    prop_oneof![text().prop_map(Part::text), media().prop_map(|media| Part::new(Content::Media(media)))]
 }
 
 pub(super) fn media() -> impl Strategy<Value = Media> {
     let pixels =
-        option::of((bound(), bound()).prop_map(|(width, height)| Pixels::new(width, height)))
-            .prop_map(Option::flatten);
+        option::of((bound(), bound()).prop_map(|(width, height)| Pixels::new(width, height))).prop_map(Option::flatten);
     let kept = (text(), any::<u32>(), pixels);
     let source = prop_oneof![
-        kept.prop_map(|(id, bytes, pixels)| Source::Blob(BlobRef {
-            id: BlobId::new(id),
-            bytes: bytes.into(),
-            pixels
-        })),
+        kept.prop_map(|(id, bytes, pixels)| Source::Blob(BlobRef { id: BlobId::new(id), bytes: bytes.into(), pixels })),
         text().prop_map(Source::Url),
     ];
-    (text(), source, text()).prop_map(|(media_type, source, filename)| Media {
-        media_type,
-        source,
-        filename,
-    })
+    (text(), source, text()).prop_map(|(media_type, source, filename)| Media { media_type, source, filename })
 }
 
 fn result_part() -> impl Strategy<Value = OutputPart> {
-    prop_oneof![
-        text().prop_map(OutputPart::Text),
-        media().prop_map(OutputPart::Media)
-    ]
+    prop_oneof![text().prop_map(OutputPart::Text), media().prop_map(OutputPart::Media)]
 }
 
 fn result() -> impl Strategy<Value = ToolResult> {
@@ -165,16 +124,14 @@ fn result() -> impl Strategy<Value = ToolResult> {
         option::of(truncation()),
         prop_oneof![Just(String::new()), text()],
     )
-        .prop_map(
-            |(call, name, parts, outcome, truncation, display_text)| ToolResult {
-                call: CallId::new(call),
-                name,
-                parts,
-                outcome,
-                truncation,
-                display_text,
-            },
-        )
+        .prop_map(|(call, name, parts, outcome, truncation, display_text)| ToolResult {
+            call: CallId::new(call),
+            name,
+            parts,
+            outcome,
+            truncation,
+            display_text,
+        })
 }
 
 fn truncation() -> impl Strategy<Value = Truncation> {
@@ -193,15 +150,7 @@ pub(super) fn usage() -> impl Strategy<Value = Usage> {
     let counts = [(); 6].map(|()| tokens());
     (counts, text()).prop_map(|(counts, provider_json)| {
         let [input, output, reasoning, cache_read, cache_write, calls] = counts;
-        Usage {
-            input,
-            output,
-            reasoning,
-            cache_read,
-            cache_write,
-            provider_tool_calls: calls,
-            provider_json,
-        }
+        Usage { input, output, reasoning, cache_read, cache_write, provider_tool_calls: calls, provider_json }
     })
 }
 
@@ -219,44 +168,22 @@ pub(super) fn failure() -> impl Strategy<Value = Failure> {
         Just(FailureReason::ModelNotFound),
         Just(FailureReason::PolicyNotFound),
     ];
-    let phase = option::of(prop_oneof![
-        Just(FailurePhase::Generate),
-        Just(FailurePhase::Stream)
-    ]);
+    let phase = option::of(prop_oneof![Just(FailurePhase::Generate), Just(FailurePhase::Stream)]);
     let provider = (text(), any::<u16>(), text(), text());
-    (
-        reason,
-        text(),
-        any::<bool>(),
-        phase,
-        provider,
-        option::of(duration()),
+    (reason, text(), any::<bool>(), phase, provider, option::of(duration())).prop_map(
+        |(reason, message, recoverable, phase, (provider, status, code, request), retry_after)| Failure {
+            reason,
+            message,
+            recoverable,
+            phase,
+            provider,
+            provider_status: status,
+            provider_code: code,
+            provider_request_id: request,
+            retry_after,
+            categories: vec![CategoryTokens { occupant: ContextCategory::Skills, tokens: 7, count: 1 }],
+        },
     )
-        .prop_map(
-            |(
-                reason,
-                message,
-                recoverable,
-                phase,
-                (provider, status, code, request),
-                retry_after,
-            )| Failure {
-                reason,
-                message,
-                recoverable,
-                phase,
-                provider,
-                provider_status: status,
-                provider_code: code,
-                provider_request_id: request,
-                retry_after,
-                categories: vec![CategoryTokens {
-                    occupant: ContextCategory::Skills,
-                    tokens: 7,
-                    count: 1,
-                }],
-            },
-        )
 }
 
 fn finish() -> impl Strategy<Value = FinishReason> {
@@ -312,36 +239,24 @@ pub(super) fn response() -> impl Strategy<Value = ModelResponse> {
 
 pub(super) fn output_limits() -> impl Strategy<Value = OutputLimits> {
     let keep = option::of(prop_oneof![Just(Keep::Head), Just(Keep::HeadAndTail)]);
-    (
-        option::of(bound()),
-        option::of(bound()),
-        option::of(bound()),
-        option::of(bound()),
-        keep,
+    (option::of(bound()), option::of(bound()), option::of(bound()), option::of(bound()), keep).prop_map(
+        |(max_chars, max_lines, max_line_length, max_matches, keep)| OutputLimits {
+            max_chars,
+            max_lines,
+            max_line_length,
+            max_matches,
+            keep,
+        },
     )
-        .prop_map(
-            |(max_chars, max_lines, max_line_length, max_matches, keep)| OutputLimits {
-                max_chars,
-                max_lines,
-                max_line_length,
-                max_matches,
-                keep,
-            },
-        )
 }
 
 pub(super) fn tools() -> impl Strategy<Value = ToolSet> {
-    let hosted = (text(), text()).prop_map(|(provider, definition)| ProviderTool {
-        provider,
-        definition,
-    });
-    (collection::vec(tool(), 0..3), collection::vec(hosted, 0..3)).prop_map(
-        |(tools, provider_tools)| ToolSet {
-            tools,
-            provider_tools,
-            mcp_servers: Vec::new(),
-        },
-    )
+    let hosted = (text(), text()).prop_map(|(provider, definition)| ProviderTool { provider, definition });
+    (collection::vec(tool(), 0..3), collection::vec(hosted, 0..3)).prop_map(|(tools, provider_tools)| ToolSet {
+        tools,
+        provider_tools,
+        mcp_servers: Vec::new(),
+    })
 }
 
 fn tool() -> impl Strategy<Value = Tool> {
@@ -353,78 +268,47 @@ fn tool() -> impl Strategy<Value = Tool> {
     ];
     let texts = (text(), text(), option::of(text()));
     let flags = (any::<bool>(), any::<bool>(), any::<Option<bool>>());
-    (
-        texts,
-        option::of(duration()),
-        option::of(output_limits()),
-        category,
-        flags,
+    (texts, option::of(duration()), option::of(output_limits()), category, flags).prop_map(
+        |(
+            (name, description, input_schema),
+            timeout,
+            output_limits,
+            category,
+            (requires_approval, deferred, strict),
+        )| Tool {
+            name,
+            description,
+            input_schema,
+            requires_approval,
+            timeout,
+            output_limits,
+            category,
+            deferred,
+            strict,
+            mcp: None,
+        },
     )
-        .prop_map(
-            |(
-                (name, description, input_schema),
-                timeout,
-                output_limits,
-                category,
-                (requires_approval, deferred, strict),
-            )| Tool {
-                name,
-                description,
-                input_schema,
-                requires_approval,
-                timeout,
-                output_limits,
-                category,
-                deferred,
-                strict,
-                mcp: None,
-            },
-        )
 }
 
 pub(super) fn limits() -> impl Strategy<Value = LimitsOverride> {
-    let counts = (
-        option::of(bound()),
-        option::of(bound()),
-        option::of(1..=i64::MAX),
-    );
-    (
-        counts,
-        option::of(duration()),
-        option::of(duration()),
-        option::of(duration()),
+    let counts = (option::of(bound()), option::of(bound()), option::of(1..=i64::MAX));
+    (counts, option::of(duration()), option::of(duration()), option::of(duration())).prop_map(
+        |((max_steps, max_output_tokens, max_total_tokens), turn_timeout, tool_timeout, grace)| LimitsOverride {
+            max_steps,
+            max_output_tokens,
+            max_total_tokens,
+            turn_timeout,
+            tool_timeout,
+            grace,
+        },
     )
-        .prop_map(
-            |(
-                (max_steps, max_output_tokens, max_total_tokens),
-                turn_timeout,
-                tool_timeout,
-                grace,
-            )| LimitsOverride {
-                max_steps,
-                max_output_tokens,
-                max_total_tokens,
-                turn_timeout,
-                tool_timeout,
-                grace,
-            },
-        )
 }
 
 pub(super) fn generation() -> impl Strategy<Value = Generation> {
-    let sampling = (
-        option::of(up_to()),
-        option::of(up_to()),
-        option::of(count()),
-        option::of(any::<i32>()),
-    );
+    let sampling = (option::of(up_to()), option::of(up_to()), option::of(count()), option::of(any::<i32>()));
     let reasoning = (option::of(effort()), option::of(count()));
     let tools = (option::of(choice()), any::<Option<bool>>());
-    let answer = (
-        collection::vec(non_empty_text(), 0..3),
-        option::of(response_format()),
-        option::of(non_empty_text()),
-    );
+    let answer = (collection::vec(non_empty_text(), 0..3), option::of(response_format()), option::of(non_empty_text()));
     (sampling, reasoning, tools, answer).prop_map(
         |(
             (temperature, top_p, top_k, seed),
@@ -478,12 +362,10 @@ fn choice() -> impl Strategy<Value = ToolChoice> {
 }
 
 fn response_format() -> impl Strategy<Value = ResponseFormat> {
-    (option::of(text()), text(), any::<Option<bool>>()).prop_map(|(schema, name, strict)| {
-        ResponseFormat {
-            schema,
-            name,
-            strict,
-        }
+    (option::of(text()), text(), any::<Option<bool>>()).prop_map(|(schema, name, strict)| ResponseFormat {
+        schema,
+        name,
+        strict,
     })
 }
 
@@ -494,41 +376,22 @@ pub(super) fn config() -> impl Strategy<Value = SessionConfig> {
     let tools = tools().boxed();
     let generation = generation().boxed();
     let overrides = overrides().boxed();
-    (
-        texts,
-        collection::vec(block(), 0..3),
-        tools,
-        limits(),
-        generation,
-        overrides,
-        metadata(),
-        ttl,
-    )
-        .prop_map(
-            |(
-                (model, system_prompt, policy),
+    (texts, collection::vec(block(), 0..3), tools, limits(), generation, overrides, metadata(), ttl).prop_map(
+        |((model, system_prompt, policy), pinned_blocks, tools, limits, generation, overrides, metadata, ttl)| {
+            SessionConfig {
+                model,
+                system_prompt,
                 pinned_blocks,
                 tools,
                 limits,
                 generation,
+                policy,
                 overrides,
                 metadata,
                 ttl,
-            )| {
-                SessionConfig {
-                    model,
-                    system_prompt,
-                    pinned_blocks,
-                    tools,
-                    limits,
-                    generation,
-                    policy,
-                    overrides,
-                    metadata,
-                    ttl,
-                }
-            },
-        )
+            }
+        },
+    )
 }
 
 fn block() -> impl Strategy<Value = PinnedBlock> {
@@ -542,45 +405,22 @@ fn block() -> impl Strategy<Value = PinnedBlock> {
 }
 
 fn overrides() -> impl Strategy<Value = PolicyOverrides> {
-    let execution = prop_oneof![
-        Just(ToolExecution::Parallel),
-        Just(ToolExecution::Sequential)
-    ];
+    let execution = prop_oneof![Just(ToolExecution::Parallel), Just(ToolExecution::Sequential)];
     let by_name = collection::btree_map(text(), output_limits(), 0..3);
-    let take = prop_oneof![
-        Just(TakeMode::All),
-        Just(TakeMode::OneAtATime),
-        Just(TakeMode::Latest)
-    ];
+    let take = prop_oneof![Just(TakeMode::All), Just(TakeMode::OneAtATime), Just(TakeMode::Latest)];
     let queue = (option::of(count()), option::of(take));
-    (
-        option::of(execution),
-        option::of(output_limits()),
-        by_name,
-        queue,
-        collection::vec(text(), 0..3),
-        context(),
-    )
-        .prop_map(
-            |(
+    (option::of(execution), option::of(output_limits()), by_name, queue, collection::vec(text(), 0..3), context())
+        .prop_map(|(execution, default_output_limits, output_limits, (max_pending, take), fallback_models, context)| {
+            PolicyOverrides {
                 execution,
                 default_output_limits,
                 output_limits,
-                (max_pending, take),
+                max_pending,
+                take,
                 fallback_models,
                 context,
-            )| {
-                PolicyOverrides {
-                    execution,
-                    default_output_limits,
-                    output_limits,
-                    max_pending,
-                    take,
-                    fallback_models,
-                    context,
-                }
-            },
-        )
+            }
+        })
 }
 
 pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
@@ -598,11 +438,7 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
         Just(Trigger::ProviderOverflow),
     ];
     let id = || option::of(non_empty_text().prop_map(CompactionId::new));
-    let time = || {
-        option::of(
-            (0_i64..4_000_000_000).prop_map(|second| Timestamp::from_second(second).unwrap()),
-        )
-    };
+    let time = || option::of((0_i64..4_000_000_000).prop_map(|second| Timestamp::from_second(second).unwrap()));
     let summary = (non_empty_text(), text(), text()).prop_map(|(text, message, model)| Summary {
         text,
         message: MessageId::new(message),
@@ -610,43 +446,14 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
     });
     let range = (1_i64..1_000, 0_i64..1_000).prop_map(|(from, more)| (Seq(from), Seq(from + more)));
     let tools = || collection::vec(text(), 0..3);
-    let size = (
-        token_count(),
-        option::of(token_count()),
-        tokens(),
-        tokens(),
-        tokens(),
-        tokens(),
-    )
-        .boxed();
-    let made = (
-        state,
-        trigger,
-        way(),
-        option::of(range),
-        any::<bool>(),
-        option::of(summary),
-        option::of(failure()),
-    )
-        .boxed();
-    let further = (
-        (id(), id()),
-        (tools(), tools()),
-        (time(), time(), time()),
-        any::<i64>(),
-    )
-        .boxed();
+    let size = (token_count(), option::of(token_count()), tokens(), tokens(), tokens(), tokens()).boxed();
+    let made =
+        (state, trigger, way(), option::of(range), any::<bool>(), option::of(summary), option::of(failure())).boxed();
+    let further = ((id(), id()), (tools(), tools()), (time(), time(), time()), any::<i64>()).boxed();
     (made, size, further).prop_map(|(made, size, further)| {
         let ((id, predecessor), (referenced_tools, unreferenced_tools), times, calls) = further;
         let (state, trigger, strategy, range, was_pruned, summary, failure) = made;
-        let (
-            tokens_before,
-            tokens_after,
-            messages_compacted,
-            messages_before,
-            messages_after,
-            limit,
-        ) = size;
+        let (tokens_before, tokens_after, messages_compacted, messages_before, messages_after, limit) = size;
         let (created_at, ended_at, reverted_at) = times;
         Compaction {
             id,
@@ -662,11 +469,7 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
             limit,
             was_pruned,
             summary,
-            usage: UsageTotals {
-                calls,
-                input: calls / 2,
-                ..UsageTotals::default()
-            },
+            usage: UsageTotals { calls, input: calls / 2, ..UsageTotals::default() },
             predecessor,
             referenced_tools,
             unreferenced_tools,
@@ -704,28 +507,13 @@ fn way() -> impl Strategy<Value = compaction::Strategy> {
 }
 
 fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
-    let mode = prop_oneof![
-        Just(InstructionsMode::Append),
-        Just(InstructionsMode::Replace)
-    ];
+    let mode = prop_oneof![Just(InstructionsMode::Append), Just(InstructionsMode::Replace)];
     let guard = prop_oneof![Just(Guard::None), Just(Guard::TwoLevel)];
     let number = || option::of(tokens());
     let ratio = || option::of(up_to());
     let flag = || option::of(any::<bool>());
-    let what = (
-        flag(),
-        flag(),
-        option::of(way()),
-        number(),
-        number(),
-        number(),
-    );
-    let words = (
-        option::of(non_empty_text()),
-        option::of(non_empty_text()),
-        option::of(mode),
-        option::of(guard),
-    );
+    let what = (flag(), flag(), option::of(way()), number(), number(), number());
+    let words = (option::of(non_empty_text()), option::of(non_empty_text()), option::of(mode), option::of(guard));
     let all = (what, (ratio(), ratio(), ratio(), ratio()), words).prop_map(|(what, ratios, words)| {
         let (enabled, background, strategy, keep_turns, summary_max_tokens, guard_max_restarts) = what;
         let (threshold, keep_ratio, guard_request_ratio, guard_stream_ratio) = ratios;
@@ -754,88 +542,52 @@ fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
 fn context() -> impl Strategy<Value = ContextOverrides> {
     let unknown = prop_oneof![Just(UnknownWindow::Assume), Just(UnknownWindow::Refuse)];
     let number = || option::of(tokens());
-    (
-        compaction_overrides(),
-        prune(),
-        number(),
-        number(),
-        option::of(unknown),
+    (compaction_overrides(), prune(), number(), number(), option::of(unknown)).prop_map(
+        |(compaction, prune, output_reserve, context_window, unknown_window)| ContextOverrides {
+            compaction,
+            prune,
+            output_reserve,
+            context_window,
+            unknown_window,
+        },
     )
-        .prop_map(
-            |(compaction, prune, output_reserve, context_window, unknown_window)| {
-                ContextOverrides {
-                    compaction,
-                    prune,
-                    output_reserve,
-                    context_window,
-                    unknown_window,
-                }
-            },
-        )
 }
 
 fn prune() -> impl Strategy<Value = PruneOverrides> {
-    let mode = prop_oneof![
-        Just(PruneMode::Always),
-        Just(PruneMode::WhenItPays),
-        Just(PruneMode::OnOverflow)
-    ];
+    let mode = prop_oneof![Just(PruneMode::Always), Just(PruneMode::WhenItPays), Just(PruneMode::OnOverflow)];
     let number = || option::of(tokens());
-    (
-        option::of(mode),
-        number(),
-        number(),
-        number(),
-        collection::vec(text(), 0..3),
+    (option::of(mode), number(), number(), number(), collection::vec(text(), 0..3)).prop_map(
+        |(mode, minimum_tokens, protect_tokens, protect_turns, protected_tools)| PruneOverrides {
+            mode,
+            minimum_tokens,
+            protect_tokens,
+            protect_turns,
+            protected_tools,
+        },
     )
-        .prop_map(
-            |(mode, minimum_tokens, protect_tokens, protect_turns, protected_tools)| {
-                PruneOverrides {
-                    mode,
-                    minimum_tokens,
-                    protect_tokens,
-                    protect_turns,
-                    protected_tools,
-                }
-            },
-        )
 }
 
 pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
-    (
-        option::of(tools()),
-        limits(),
-        option::of(non_empty_text()),
-        generation(),
-        option::of(duration()),
+    (option::of(tools()), limits(), option::of(non_empty_text()), generation(), option::of(duration())).prop_map(
+        |(tools, limits, model, generation, cancel_after)| TurnRequest {
+            tools,
+            limits,
+            model,
+            generation,
+            cancel_after,
+        },
     )
-        .prop_map(
-            |(tools, limits, model, generation, cancel_after)| TurnRequest {
-                tools,
-                limits,
-                model,
-                generation,
-                cancel_after,
-            },
-        )
 }
 
 pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
-    (
-        tokens(),
-        option::of(non_empty_text()),
-        option::of(finish()),
-        option::of(usage()),
-        duration(),
+    (tokens(), option::of(non_empty_text()), option::of(finish()), option::of(usage()), duration()).prop_map(
+        |(step_count, message, finish, last_step_usage, elapsed)| TurnResult {
+            step_count,
+            final_message: message.map(MessageId::new),
+            finish,
+            total_usage: crate::model::UsageTotals::default().plus(last_step_usage.as_ref()),
+            last_step_usage,
+            elapsed,
+        },
     )
-        .prop_map(
-            |(step_count, message, finish, last_step_usage, elapsed)| TurnResult {
-                step_count,
-                final_message: message.map(MessageId::new),
-                finish,
-                total_usage: crate::model::UsageTotals::default().plus(last_step_usage.as_ref()),
-                last_step_usage,
-                elapsed,
-            },
-        )
 }

@@ -17,8 +17,7 @@ const OUTPUT_MEDIA_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Reads call ids from a JSON list, the form in which the statement records which results were accepted.
 pub fn ids_from_text(text: &str) -> Result<BTreeSet<CallId>, DecodeError> {
-    let ids: Vec<String> =
-        serde_json::from_str(text).map_err(|error| DecodeError::new("list of calls", error))?;
+    let ids: Vec<String> = serde_json::from_str(text).map_err(|error| DecodeError::new("list of calls", error))?;
     Ok(ids.into_iter().map(CallId::new).collect())
 }
 
@@ -57,26 +56,15 @@ impl Field<pb::Part> for OutputPart {
             Self::Text(text) => pb::part::Content::Text(text.clone()),
             Self::Media(given) => pb::part::Content::Media(given.to_field()),
         };
-        pb::Part {
-            content: Some(content),
-            ..pb::Part::default()
-        }
+        pb::Part { content: Some(content), ..pb::Part::default() }
     }
 
     fn from_field(name: &'static str, part: pb::Part) -> Result<Self, DecodeError> {
-        let pb::Part {
-            content,
-            citations: _,
-            provider_metadata_json: _,
-            tokens: _,
-            preview_of: _,
-            sanitized: _,
-        } = part;
+        let pb::Part { content, citations: _, provider_metadata_json: _, tokens: _, preview_of: _, sanitized: _ } =
+            part;
         match content {
             Some(pb::part::Content::Text(text)) => Ok(Self::Text(text)),
-            Some(pb::part::Content::Media(given)) => {
-                Field::from_field(name, given).map(Self::Media)
-            }
+            Some(pb::part::Content::Media(given)) => Field::from_field(name, given).map(Self::Media),
             Some(
                 pb::part::Content::Reasoning(_)
                 | pb::part::Content::ToolCall(_)
@@ -86,23 +74,14 @@ impl Field<pb::Part> for OutputPart {
                 | pb::part::Content::StepStart(_)
                 | pb::part::Content::CompactionMarker(_),
             )
-            | None => Err(DecodeError::new(
-                "tool result",
-                "one of its parts is neither text nor media",
-            )),
+            | None => Err(DecodeError::new("tool result", "one of its parts is neither text nor media")),
         }
     }
 }
 
 impl Field<pb::Truncation> for Truncation {
     fn to_field(&self) -> pb::Truncation {
-        let Self {
-            original_chars,
-            kept_chars,
-            full_output,
-            full_bytes,
-            for_room,
-        } = self;
+        let Self { original_chars, kept_chars, full_output, full_bytes, for_room } = self;
         pb::Truncation {
             original_chars: original_chars.to_field(),
             kept_chars: kept_chars.to_field(),
@@ -117,19 +96,8 @@ impl Field<pb::Truncation> for Truncation {
     }
 
     fn from_field(name: &'static str, truncation: pb::Truncation) -> Result<Self, DecodeError> {
-        let pb::Truncation {
-            original_chars,
-            kept_chars,
-            full_output,
-            for_room,
-        } = truncation;
-        let Some(pb::Blob {
-            blob_id,
-            media_type: _,
-            size_bytes,
-            create_time: _,
-        }) = full_output
-        else {
+        let pb::Truncation { original_chars, kept_chars, full_output, for_room } = truncation;
+        let Some(pb::Blob { blob_id, media_type: _, size_bytes, create_time: _ }) = full_output else {
             return Err(DecodeError::new(name, "the full output is missing"));
         };
         Ok(Self {

@@ -25,10 +25,7 @@ choices! {
 
 /// Converts a compaction for the wire.
 pub fn to_pb(compaction: &Compaction, session: &SessionId) -> pb::Compaction {
-    pb::Compaction {
-        session_id: session.to_string(),
-        ..compaction.to_field()
-    }
+    pb::Compaction { session_id: session.to_string(), ..compaction.to_field() }
 }
 
 /// Encodes a compaction for storage.
@@ -44,11 +41,7 @@ pub fn decode(bytes: &[u8]) -> Result<Compaction, DecodeError> {
 
 /// The failure of a compaction whose replica stopped.
 pub fn replica_stopped_failure() -> Failure {
-    Failure::local(
-        FailureReason::Internal,
-        "the server that ran it stopped",
-        true,
-    )
+    Failure::local(FailureReason::Internal, "the server that ran it stopped", true)
 }
 
 /// The stored form has no session id.
@@ -79,11 +72,7 @@ impl Field<pb::Compaction> for Compaction {
         } = self;
         let (from, to) = range.unwrap_or_default();
         let (text, message, model) = summary.as_ref().map_or_else(Default::default, |summary| {
-            let Summary {
-                text,
-                message,
-                model,
-            } = summary;
+            let Summary { text, message, model } = summary;
             (text.clone(), message.to_string(), model.clone())
         });
         pb::Compaction {
@@ -145,10 +134,7 @@ impl Field<pb::Compaction> for Compaction {
             end_time,
             revert_time,
         } = compaction;
-        let range = (
-            Field::from_field("from_seq", from_seq)?,
-            Field::from_field("to_seq", to_seq)?,
-        );
+        let range = (Field::from_field("from_seq", from_seq)?, Field::from_field("to_seq", to_seq)?);
         let made = Summary {
             message: Field::from_field("summary_message_id", summary_message_id)?,
             text: summary,

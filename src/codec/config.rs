@@ -22,10 +22,7 @@ pub fn encode(config: &SessionConfig) -> Vec<u8> {
 
 /// Decodes the configuration. `tools` is the tool set, which is stored separately.
 pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError> {
-    Ok(SessionConfig {
-        tools,
-        ..from_pb(read("session configuration", bytes)?)?
-    })
+    Ok(SessionConfig { tools, ..from_pb(read("session configuration", bytes)?)? })
 }
 
 /// Reads a configuration that was stored or sent.
@@ -144,11 +141,7 @@ mod tests {
 
     #[test]
     fn session_response_keeps_fields_that_are_not_configuration() {
-        let mut session = pb::Session {
-            session_id: "s1".to_owned(),
-            last_seq: 7,
-            ..pb::Session::default()
-        };
+        let mut session = pb::Session { session_id: "s1".to_owned(), last_seq: 7, ..pb::Session::default() };
         config_into_session(&SessionConfig::default(), &mut session);
         assert_eq!((session.session_id.as_str(), session.last_seq), ("s1", 7));
     }

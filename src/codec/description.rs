@@ -7,6 +7,5 @@ use prost_reflect::DescriptorPool;
 use crate::pb;
 
 /// All messages of the API by name.
-pub static DESCRIPTOR_POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(pb::DESCRIPTOR_SET).expect("the build made the description")
-});
+pub static DESCRIPTOR_POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(pb::DESCRIPTOR_SET).expect("the build made the description"));

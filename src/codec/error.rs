@@ -13,10 +13,7 @@ pub struct DecodeError {
 impl DecodeError {
     /// Creates an error that names what was read and the reason.
     pub fn new(what: &'static str, why: impl fmt::Display) -> Self {
-        Self {
-            what,
-            why: why.to_string(),
-        }
+        Self { what, why: why.to_string() }
     }
 }
 
@@ -27,9 +24,6 @@ mod tests {
     #[test]
     fn codec_error_names_the_field_and_the_cause() {
         let error = DecodeError::new("part", "its kind is \"hologram\"");
-        assert_eq!(
-            error.to_string(),
-            "a stored part cannot be read: its kind is \"hologram\""
-        );
+        assert_eq!(error.to_string(), "a stored part cannot be read: its kind is \"hologram\"");
     }
 }

@@ -29,8 +29,7 @@ pub trait Choice: Copy {
 
 /// Reads a stored enum value; an unknown one is an error.
 pub(crate) fn known<E: TryFrom<i32>>(what: &'static str, number: i32) -> Result<E, DecodeError> {
-    E::try_from(number)
-        .map_err(|_| DecodeError::new(what, format_args!("{number} is not a known value")))
+    E::try_from(number).map_err(|_| DecodeError::new(what, format_args!("{number} is not a known value")))
 }
 
 /// UNSPECIFIED is an error if the enum has no variant for it.
@@ -40,8 +39,7 @@ impl<C: Choice> Field<i32> for C {
     }
 
     fn from_field(name: &'static str, field: i32) -> Result<Self, DecodeError> {
-        Option::<Self>::from_field(name, field)?
-            .ok_or_else(|| DecodeError::new(name, "it is not set"))
+        Option::<Self>::from_field(name, field)?.ok_or_else(|| DecodeError::new(name, "it is not set"))
     }
 }
 
@@ -81,16 +79,12 @@ impl<T: Field<P>, P> Field<Vec<P>> for Vec<T> {
 impl<T: Field<P>, P> Field<BTreeMap<String, P>> for BTreeMap<String, T> {
     fn to_field(&self) -> BTreeMap<String, P> {
         let entries = self.iter();
-        entries
-            .map(|(key, value)| (key.clone(), value.to_field()))
-            .collect()
+        entries.map(|(key, value)| (key.clone(), value.to_field())).collect()
     }
 
     fn from_field(name: &'static str, field: BTreeMap<String, P>) -> Result<Self, DecodeError> {
         let entries = field.into_iter();
-        entries
-            .map(|(key, value)| Ok((key, T::from_field(name, value)?)))
-            .collect()
+        entries.map(|(key, value)| Ok((key, T::from_field(name, value)?))).collect()
     }
 }
 
@@ -197,10 +191,7 @@ pub mod unless_default {
     }
 
     /// Reads the value; absent is the default.
-    pub fn from_field<T: Field<P> + Default, P>(
-        name: &'static str,
-        field: Option<P>,
-    ) -> Result<T, DecodeError> {
+    pub fn from_field<T: Field<P> + Default, P>(name: &'static str, field: Option<P>) -> Result<T, DecodeError> {
         Option::from_field(name, field).map(Option::unwrap_or_default)
     }
 }

@@ -59,9 +59,7 @@ impl Field<pb::ToolChoice> for ToolChoice {
             Self::Required => mode(pb::ToolChoiceMode::Required),
             Self::Tool(name) => Choice::ToolName(name.clone()),
         };
-        pb::ToolChoice {
-            choice: Some(choice),
-        }
+        pb::ToolChoice { choice: Some(choice) }
     }
 
     fn from_field(name: &'static str, field: pb::ToolChoice) -> Result<Self, DecodeError> {
@@ -81,18 +79,14 @@ impl Field<pb::ToolChoice> for ToolChoice {
 /// A schema is stored as JSON text.
 impl Field<pb::JsonSchema> for String {
     fn to_field(&self) -> pb::JsonSchema {
-        pb::JsonSchema {
-            schema: Some(pb::json_schema::Schema::Json(self.clone())),
-        }
+        pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(self.clone())) }
     }
 
     fn from_field(name: &'static str, field: pb::JsonSchema) -> Result<Self, DecodeError> {
         let pb::JsonSchema { schema } = field;
         match schema {
             Some(pb::json_schema::Schema::Json(json)) => Ok(json),
-            Some(pb::json_schema::Schema::Value(_)) | None => {
-                Err(DecodeError::new(name, "it is not JSON"))
-            }
+            Some(pb::json_schema::Schema::Value(_)) | None => Err(DecodeError::new(name, "it is not JSON")),
         }
     }
 }
@@ -114,26 +108,8 @@ mod tests {
 
     #[test]
     fn generation_parameters_out_of_range_are_errors() {
-        assert!(
-            from_stored(Some(pb::Generation {
-                temperature: Some(2.5),
-                ..Default::default()
-            }))
-            .is_err()
-        );
-        assert!(
-            from_stored(Some(pb::Generation {
-                top_p: Some(f64::NAN),
-                ..Default::default()
-            }))
-            .is_err()
-        );
-        assert!(
-            from_stored(Some(pb::Generation {
-                top_k: Some(-1),
-                ..Default::default()
-            }))
-            .is_err()
-        );
+        assert!(from_stored(Some(pb::Generation { temperature: Some(2.5), ..Default::default() })).is_err());
+        assert!(from_stored(Some(pb::Generation { top_p: Some(f64::NAN), ..Default::default() })).is_err());
+        assert!(from_stored(Some(pb::Generation { top_k: Some(-1), ..Default::default() })).is_err());
     }
 }

@@ -11,9 +11,8 @@ use proptest::{
 
 use super::{arbitrary, compaction, config, event, message, part, queue, tools, turn};
 use crate::model::{
-    CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, Ending, InputMessage,
-    Limits, MessageId, Payload, PruneReport, RequestId, Restored, Role, Seq, TokenBasis, Undone,
-    UsagePurpose, derive,
+    CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, Ending, InputMessage, Limits, MessageId,
+    Payload, PruneReport, RequestId, Restored, Role, Seq, TokenBasis, Undone, UsagePurpose, derive,
     event::{CallCancelReason, Estimate, StepStarted, TurnRetrying, TurnStarted, UsageRecorded},
 };
 
@@ -40,22 +39,14 @@ fn hash(bytes: &[u8]) -> String {
 }
 
 fn event_row(payload: &Payload) -> String {
-    let event::EncodedEvent {
-        kind,
-        refs,
-        payload,
-    } = event::encode(payload);
+    let event::EncodedEvent { kind, refs, payload } = event::encode(payload);
     let row = format!("{kind} {refs:?} {}", hex(&payload));
     row.trim_end().to_owned()
 }
 
 /// A row of a form that has too many fields to write out: the hash of generated values, and the hash of their bytes. If
 /// the first differs too, the values are others than before, and the second says nothing.
-fn samples_row<T: Debug>(
-    name: &str,
-    strategy: impl Strategy<Value = T>,
-    encode: impl Fn(T) -> Vec<u8>,
-) -> String {
+fn samples_row<T: Debug>(name: &str, strategy: impl Strategy<Value = T>, encode: impl Fn(T) -> Vec<u8>) -> String {
     let values = samples(strategy, SAMPLES);
     let shown = hash(format!("{values:?}").as_bytes());
     let mut bytes = Vec::new();
@@ -96,11 +87,7 @@ fn filled_payloads() -> Vec<Payload> {
         purpose: UsagePurpose::Turn,
         model: "a/b".to_owned(),
         usage: Some(sample(arbitrary::usage())),
-        estimate: Some(Estimate {
-            estimated: 8,
-            actual: 10,
-            basis: TokenBasis::Calibrated,
-        }),
+        estimate: Some(Estimate { estimated: 8, actual: 10, basis: TokenBasis::Calibrated }),
         ratio: 1.5,
         message: Some(MessageId::new("m2")),
         compaction: Some(CompactionId::new("k2")),
@@ -115,10 +102,7 @@ fn filled_payloads() -> Vec<Payload> {
         cause: CancelCause::Disconnected,
         outcome: CancelOutcome::Unknown,
         reason: "enough".to_owned(),
-        undone: Some(Undone {
-            messages: vec![MessageId::new("m4")],
-            executed: vec![CallId::new("c4")],
-        }),
+        undone: Some(Undone { messages: vec![MessageId::new("m4")], executed: vec![CallId::new("c4")] }),
     };
     let report = PruneReport {
         calls: vec![CallId::new("c5"), CallId::new("c6")],
@@ -127,11 +111,7 @@ fn filled_payloads() -> Vec<Payload> {
         rebilled: 10,
         at: Some(Seq(11)),
     };
-    let restored = Restored {
-        pruned_at: Seq(12),
-        calls: vec![CallId::new("c7")],
-        tokens: 13,
-    };
+    let restored = Restored { pruned_at: Seq(12), calls: vec![CallId::new("c7")], tokens: 13 };
     let mut payloads = vec![
         Payload::TurnStarted(started),
         Payload::StepStarted(step),
@@ -142,39 +122,23 @@ fn filled_payloads() -> Vec<Payload> {
     ];
     let endings = [cancelled, Ending::Failed(failure)].into_iter();
     let completed = completions().into_iter().map(Ending::Completed);
-    payloads.extend(endings.chain(completed).map(|ending| Payload::TurnEnded {
-        ending,
-        result: result.clone(),
-    }));
+    payloads.extend(endings.chain(completed).map(|ending| Payload::TurnEnded { ending, result: result.clone() }));
     payloads
 }
 
 fn completions() -> [CompletionReason; 7] {
     use CompletionReason as C;
-    [
-        C::Stop,
-        C::MaxSteps,
-        C::Length,
-        C::ContentFilter,
-        C::Budget,
-        C::Deadline,
-        C::Empty,
-    ]
+    [C::Stop, C::MaxSteps, C::Length, C::ContentFilter, C::Budget, C::Deadline, C::Empty]
 }
 
 fn call_cancel_rows() -> Vec<String> {
     use CallCancelReason as R;
-    [
-        R::TurnCancelled,
-        R::TurnEnded,
-        R::Incomplete,
-        R::UnknownTool,
-    ]
-    .map(|reason| {
-        let payload = hex(&event::encode_call_cancelled(reason));
-        format!("tool_call_cancelled {reason:?} {payload}")
-    })
-    .into()
+    [R::TurnCancelled, R::TurnEnded, R::Incomplete, R::UnknownTool]
+        .map(|reason| {
+            let payload = hex(&event::encode_call_cancelled(reason));
+            format!("tool_call_cancelled {reason:?} {payload}")
+        })
+        .into()
 }
 
 fn compaction_rows() -> Vec<String> {
@@ -187,9 +151,7 @@ fn compaction_rows() -> Vec<String> {
     kinds
         .map(|kind| {
             let first = event::encode(&kind(Box::new(sample(arbitrary::compaction())))).kind;
-            samples_row(first, arbitrary::compaction(), |compaction| {
-                event::encode(&kind(Box::new(compaction))).payload
-            })
+            samples_row(first, arbitrary::compaction(), |compaction| event::encode(&kind(Box::new(compaction))).payload)
         })
         .into()
 }
@@ -200,28 +162,18 @@ fn form_rows() -> Vec<String> {
     vec![
         samples_row("config", arbitrary::config(), |it| config::encode(&it)),
         samples_row("tools", arbitrary::tools(), |it| tools::encode(&it)),
-        samples_row("turn_request", arbitrary::turn_request(), |it| {
-            turn::encode_request(&it)
-        }),
+        samples_row("turn_request", arbitrary::turn_request(), |it| turn::encode_request(&it)),
         samples_row("turn_outcome", endings, |(failure, result)| {
             turn::encode_outcome(&Ending::Failed(failure), &result)
         }),
-        samples_row("compaction", arbitrary::compaction(), |it| {
-            compaction::encode(&it)
-        }),
+        samples_row("compaction", arbitrary::compaction(), |it| compaction::encode(&it)),
         samples_row("message_info", info, |(response, metadata)| {
-            message::encode_info(&message::MessageInfo {
-                response,
-                metadata,
-                queued: Vec::new(),
-            })
+            message::encode_info(&message::MessageInfo { response, metadata, queued: Vec::new() })
         }),
         samples_row("queued_message", arbitrary::part(), |part| {
             queue::encode(&InputMessage::new(Role::User, vec![part]))
         }),
-        samples_row("part", arbitrary::part(), |it| {
-            format!("{:?}", part::to_row(&it)).into_bytes()
-        }),
+        samples_row("part", arbitrary::part(), |it| format!("{:?}", part::to_row(&it)).into_bytes()),
     ]
 }
 
@@ -237,10 +189,7 @@ fn stored_bytes_do_not_change() {
     rows.extend(compaction_rows());
     rows.extend(form_rows());
     let expected: Vec<&str> = include_str!("golden.txt").lines().collect();
-    let changed: Vec<&String> = rows
-        .iter()
-        .filter(|row| !expected.contains(&row.as_str()))
-        .collect();
+    let changed: Vec<&String> = rows.iter().filter(|row| !expected.contains(&row.as_str())).collect();
     assert!(
         changed.is_empty() && rows.len() == expected.len(),
         "these stored bytes changed: {changed:#?}\nIf that is intended, golden.txt must be:\n{}",

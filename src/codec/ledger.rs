@@ -49,10 +49,7 @@ impl Field<pb::Compaction> for Box<Compaction> {
 /// Reads a prune report from the payload of its event; `at` is the seq of that event.
 pub fn decode_prune_report(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError> {
     let pb::ContextPruned { report } = super::read("context_pruned", payload)?;
-    Ok(PruneReport {
-        at: Some(at),
-        ..Field::from_field("report", report)?
-    })
+    Ok(PruneReport { at: Some(at), ..Field::from_field("report", report)? })
 }
 
 /// Converts the report of how a prompt was made to fit.
@@ -65,10 +62,7 @@ pub fn prepare_report_to_pb(report: &PrepareReport, session: &SessionId) -> pb::
 }
 
 /// Reads a stored report; `at` is the seq of the prune that it contains.
-pub(super) fn prepare_report_from_pb(
-    report: pb::PrepareReport,
-    at: Seq,
-) -> Result<PrepareReport, DecodeError> {
+pub(super) fn prepare_report_from_pb(report: pb::PrepareReport, at: Seq) -> Result<PrepareReport, DecodeError> {
     let mut report = PrepareReport::from_field("preparation report", report)?;
     if let Some(prune) = &mut report.prune {
         prune.at = Some(at);

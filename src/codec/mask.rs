@@ -22,11 +22,8 @@ const CONFIGURATION: RangeInclusive<u32> = 10..=19;
 const WHOLE: &str = "tools";
 
 /// The message in which paths begin.
-static SESSION: LazyLock<MessageDescriptor> = LazyLock::new(|| {
-    DESCRIPTOR_POOL
-        .get_message_by_name("contextd.v1.Session")
-        .expect("the proto has sessions")
-});
+static SESSION: LazyLock<MessageDescriptor> =
+    LazyLock::new(|| DESCRIPTOR_POOL.get_message_by_name("contextd.v1.Session").expect("the proto has sessions"));
 
 /// Why a path does not name a field that can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,11 +63,7 @@ pub fn apply(change: &ConfigChange, before: &SessionConfig) -> Result<SessionCon
 }
 
 /// The paths among `paths` at which two configurations differ, without duplicates.
-pub fn differing(
-    paths: &[String],
-    before: &SessionConfig,
-    after: &SessionConfig,
-) -> Result<Vec<String>, DecodeError> {
+pub fn differing(paths: &[String], before: &SessionConfig, after: &SessionConfig) -> Result<Vec<String>, DecodeError> {
     let before = of_config(before)?;
     let after = of_config(after)?;
     let mut differing: Vec<String> = Vec::new();
@@ -100,9 +93,7 @@ fn fields(path: &str) -> Result<Vec<FieldDescriptor>, WrongPath> {
     let mut fields = Vec::new();
     let mut message = Some(SESSION.clone());
     for name in path.split('.') {
-        let field = message
-            .and_then(|message| message.get_field_by_name(name))
-            .ok_or(WrongPath::Unknown)?;
+        let field = message.and_then(|message| message.get_field_by_name(name)).ok_or(WrongPath::Unknown)?;
         if fields.is_empty() && !CONFIGURATION.contains(&field.number()) {
             return Err(WrongPath::NotConfiguration);
         }
@@ -120,12 +111,7 @@ fn message_in(field: &FieldDescriptor) -> Option<MessageDescriptor> {
 }
 
 fn known(path: &str) -> Result<Vec<FieldDescriptor>, DecodeError> {
-    fields(path).map_err(|_| {
-        DecodeError::new(
-            "change",
-            format_args!("{path} is not a field of a configuration"),
-        )
-    })
+    fields(path).map_err(|_| DecodeError::new("change", format_args!("{path} is not a field of a configuration")))
 }
 
 /// Adds the path of a field, or the paths of the fields that are set in it.
@@ -152,10 +138,7 @@ fn replace(into: &mut DynamicMessage, from: &DynamicMessage, path: &[FieldDescri
         into.set_field(field, value.into_owned());
     } else if rest.is_empty() {
         into.clear_field(field);
-    } else if let (Some(inner), Some(from)) = (
-        into.get_field_mut(field).as_message_mut(),
-        value.as_message(),
-    ) {
+    } else if let (Some(inner), Some(from)) = (into.get_field_mut(field).as_message_mut(), value.as_message()) {
         replace(inner, from, rest);
         if inner.fields().next().is_none() {
             into.clear_field(field);
@@ -192,10 +175,7 @@ mod tests {
     };
 
     fn change(paths: &[&str], values: SessionConfig) -> ConfigChange {
-        ConfigChange {
-            paths: paths.iter().map(|path| (*path).to_owned()).collect(),
-            values,
-        }
+        ConfigChange { paths: paths.iter().map(|path| (*path).to_owned()).collect(), values }
     }
 
     /// Every top-level field of the configuration.
@@ -216,18 +196,16 @@ mod tests {
 
     /// The fields of the configuration.
     fn configuration() -> impl Iterator<Item = FieldDescriptor> {
-        SESSION
-            .fields()
-            .filter(|field| CONFIGURATION.contains(&field.number()))
+        SESSION.fields().filter(|field| CONFIGURATION.contains(&field.number()))
     }
 
     /// The paths of all leaf fields of the configuration.
     fn leaves() -> Vec<String> {
         fn below(path: String, field: &FieldDescriptor, leaves: &mut Vec<String>) {
             match message_in(field) {
-                Some(message) => message
-                    .fields()
-                    .for_each(|field| below(format!("{path}.{}", field.name()), &field, leaves)),
+                Some(message) => {
+                    message.fields().for_each(|field| below(format!("{path}.{}", field.name()), &field, leaves))
+                }
                 None => leaves.push(path),
             }
         }
@@ -278,9 +256,7 @@ mod tests {
 
     #[test]
     fn each_field_of_the_configuration_is_a_path() {
-        let mut names: Vec<String> = configuration()
-            .map(|field| field.name().to_owned())
-            .collect();
+        let mut names: Vec<String> = configuration().map(|field| field.name().to_owned()).collect();
         let mut expected = top();
         names.sort_unstable();
         expected.sort_unstable();
@@ -297,10 +273,7 @@ mod tests {
             ("model", Ok(())),
             ("limits.turn_timeout", Ok(())),
             ("tools.host_tools", Ok(())),
-            (
-                "policy_overrides.tools.default_output_limits.max_lines",
-                Ok(()),
-            ),
+            ("policy_overrides.tools.default_output_limits.max_lines", Ok(())),
             ("session_id", Err(NotConfiguration)),
             ("etag", Err(NotConfiguration)),
             ("last_seq", Err(NotConfiguration)),
@@ -335,49 +308,15 @@ mod tests {
             ..SessionConfig::default()
         };
         let table: [(&[&str], _, _, _); 6] = [
-            (
-                &["limits.max_steps"],
-                limits(Some(1), Some(9)),
-                limits(Some(2), None),
-                limits(Some(2), Some(9)),
-            ),
-            (
-                &["limits.max_steps"],
-                limits(Some(1), Some(9)),
-                limits(None, Some(5)),
-                limits(None, Some(9)),
-            ),
-            (
-                &["limits.max_steps"],
-                limits(Some(1), None),
-                limits(None, None),
-                limits(None, None),
-            ),
-            (
-                &["limits.max_steps"],
-                limits(None, None),
-                limits(Some(1), Some(9)),
-                limits(Some(1), None),
-            ),
-            (
-                &["limits"],
-                limits(Some(1), Some(9)),
-                limits(Some(2), None),
-                limits(Some(2), None),
-            ),
-            (
-                &["limits", "limits.max_steps"],
-                limits(Some(1), Some(9)),
-                limits(Some(2), None),
-                limits(Some(2), None),
-            ),
+            (&["limits.max_steps"], limits(Some(1), Some(9)), limits(Some(2), None), limits(Some(2), Some(9))),
+            (&["limits.max_steps"], limits(Some(1), Some(9)), limits(None, Some(5)), limits(None, Some(9))),
+            (&["limits.max_steps"], limits(Some(1), None), limits(None, None), limits(None, None)),
+            (&["limits.max_steps"], limits(None, None), limits(Some(1), Some(9)), limits(Some(1), None)),
+            (&["limits"], limits(Some(1), Some(9)), limits(Some(2), None), limits(Some(2), None)),
+            (&["limits", "limits.max_steps"], limits(Some(1), Some(9)), limits(Some(2), None), limits(Some(2), None)),
         ];
         for (paths, before, values, after) in table {
-            assert_eq!(
-                apply(&change(paths, values.clone()), &before),
-                Ok(after),
-                "{paths:?} {before:?} {values:?}"
-            );
+            assert_eq!(apply(&change(paths, values.clone()), &before), Ok(after), "{paths:?} {before:?} {values:?}");
         }
     }
 
@@ -387,71 +326,37 @@ mod tests {
             session_id: "s".to_owned(),
             etag: "1".to_owned(),
             model: "a/b".to_owned(),
-            tools: Some(pb::ToolSet {
-                host_tools: vec![pb::Tool::default()],
-                ..Default::default()
-            }),
-            limits: Some(pb::TurnLimits {
-                max_steps: 3,
-                ..Default::default()
-            }),
+            tools: Some(pb::ToolSet { host_tools: vec![pb::Tool::default()], ..Default::default() }),
+            limits: Some(pb::TurnLimits { max_steps: 3, ..Default::default() }),
             metadata: [("a".to_owned(), String::new())].into(),
             last_seq: 7,
             ..pb::Session::default()
         };
-        assert_eq!(
-            set_paths(&session).unwrap(),
-            ["limits.max_steps", "metadata", "model", "tools"]
-        );
-        let empty = pb::Session {
-            tools: Some(Default::default()),
-            limits: Some(Default::default()),
-            ..Default::default()
-        };
+        assert_eq!(set_paths(&session).unwrap(), ["limits.max_steps", "metadata", "model", "tools"]);
+        let empty =
+            pb::Session { tools: Some(Default::default()), limits: Some(Default::default()), ..Default::default() };
         assert_eq!(set_paths(&empty).unwrap(), ["limits", "tools"]);
         assert_eq!(set_paths(&pb::Session::default()), Ok(Vec::new()));
     }
 
     #[test]
     fn changed_paths_are_reported_once_and_only_where_values_differ() {
-        let before = SessionConfig {
-            model: "a/b".to_owned(),
-            ..SessionConfig::default()
-        };
-        let after = SessionConfig {
-            model: "a/c".to_owned(),
-            ..SessionConfig::default()
-        };
+        let before = SessionConfig { model: "a/b".to_owned(), ..SessionConfig::default() };
+        let after = SessionConfig { model: "a/c".to_owned(), ..SessionConfig::default() };
         let paths = ["system_prompt", "model", "tools", "model"].map(str::to_owned);
-        assert_eq!(
-            differing(&paths, &before, &after),
-            Ok(vec!["model".to_owned()])
-        );
+        assert_eq!(differing(&paths, &before, &after), Ok(vec!["model".to_owned()]));
         assert_eq!(differing(&paths, &before, &before), Ok(Vec::new()));
     }
 
     #[test]
     fn tools_are_replaced_as_a_list() {
-        let with = |tools: ToolSet| SessionConfig {
-            tools,
-            ..SessionConfig::default()
-        };
-        let host_tools = vec![pb::Tool {
-            name: "look".to_owned(),
-            ..pb::Tool::default()
-        }];
-        let look = crate::codec::tools::from_pb(pb::ToolSet {
-            host_tools,
-            ..pb::ToolSet::default()
-        })
-        .unwrap();
+        let with = |tools: ToolSet| SessionConfig { tools, ..SessionConfig::default() };
+        let host_tools = vec![pb::Tool { name: "look".to_owned(), ..pb::Tool::default() }];
+        let look = crate::codec::tools::from_pb(pb::ToolSet { host_tools, ..pb::ToolSet::default() }).unwrap();
         for path in ["tools", "tools.host_tools"] {
             let none = with(ToolSet::default());
             let some = with(look.clone());
-            assert_eq!(
-                apply(&change(&[path], some.clone()), &none),
-                Ok(some.clone())
-            );
+            assert_eq!(apply(&change(&[path], some.clone()), &none), Ok(some.clone()));
             assert_eq!(apply(&change(&[path], none.clone()), &some), Ok(none));
         }
     }

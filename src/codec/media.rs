@@ -17,11 +17,7 @@ use super::{
 /// The same form is sent, and stored in queued messages and tool results.
 impl Field<pb::Media> for Media {
     fn to_field(&self) -> pb::Media {
-        let Self {
-            media_type,
-            source,
-            filename,
-        } = self;
+        let Self { media_type, source, filename } = self;
         let kept = self.blob();
         let pixels = kept.and_then(|kept| kept.pixels);
         pb::Media {
@@ -38,14 +34,7 @@ impl Field<pb::Media> for Media {
     }
 
     fn from_field(name: &'static str, media: pb::Media) -> Result<Self, DecodeError> {
-        let pb::Media {
-            media_type,
-            source,
-            filename,
-            size_bytes,
-            width,
-            height,
-        } = media;
+        let pb::Media { media_type, source, filename, size_bytes, width, height } = media;
         let source = match source {
             Some(pb::media::Source::BlobId(id)) => Source::Blob(BlobRef {
                 id: Field::from_field("blob_id", id)?,
@@ -57,11 +46,7 @@ impl Field<pb::Media> for Media {
                 return Err(DecodeError::new(name, "its source is missing"));
             }
         };
-        Ok(Self {
-            media_type,
-            source,
-            filename,
-        })
+        Ok(Self { media_type, source, filename })
     }
 }
 
@@ -81,10 +66,7 @@ mod tests {
 
     #[test]
     fn media_content_is_never_stored_in_a_part() {
-        let data = pb::Media {
-            source: Some(pb::media::Source::Data(vec![1])),
-            ..pb::Media::default()
-        };
+        let data = pb::Media { source: Some(pb::media::Source::Data(vec![1])), ..pb::Media::default() };
         for media in [data, pb::Media::default()] {
             assert!(Media::from_field("media", media).is_err());
         }

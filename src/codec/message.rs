@@ -104,16 +104,8 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
 
 /// The size of the message: its parts and its overhead.
 fn size(message: &Message) -> pb::TokenCount {
-    let tokens = message.parts.iter().fold(message.overhead, |sum, part| {
-        sum.saturating_add(part.size.tokens)
-    });
-    usage::size_to_pb(
-        tokens,
-        message
-            .parts
-            .first()
-            .map_or("", |part| part.estimator.as_str()),
-    )
+    let tokens = message.parts.iter().fold(message.overhead, |sum, part| sum.saturating_add(part.size.tokens));
+    usage::size_to_pb(tokens, message.parts.first().map_or("", |part| part.estimator.as_str()))
 }
 
 #[cfg(test)]
@@ -123,9 +115,7 @@ mod tests {
     use super::*;
     use crate::{
         codec::arbitrary,
-        model::{
-            Category, CompactionId, MessageId, Part, PartSize, Seq, TurnId, message::StoredPart,
-        },
+        model::{Category, CompactionId, MessageId, Part, PartSize, Seq, TurnId, message::StoredPart},
     };
 
     proptest! {
@@ -146,10 +136,7 @@ mod tests {
     fn message_size_is_the_sum_of_its_parts_and_its_overhead() {
         let part = |text: &str, tokens| StoredPart {
             part: Part::text(text),
-            size: PartSize {
-                tokens,
-                category: Category::User,
-            },
+            size: PartSize { tokens, category: Category::User },
             estimator: "chars".to_owned(),
             pruned: None,
         };
@@ -172,14 +159,7 @@ mod tests {
         };
         let wire = to_pb(&message, &SessionId::new("s1"));
         assert_eq!(wire.tokens, Some(usage::size_to_pb(4 + 3 + 4, "chars")));
-        assert_eq!(
-            (
-                wire.session_id.as_str(),
-                wire.turn_id.as_str(),
-                wire.voided_at_seq
-            ),
-            ("s1", "t1", 9)
-        );
+        assert_eq!((wire.session_id.as_str(), wire.turn_id.as_str(), wire.voided_at_seq), ("s1", "t1", 9));
         assert_eq!((wire.is_summary, wire.compacted_by.as_str()), (true, "k1"));
     }
 }

@@ -85,10 +85,7 @@ mod tests {
         assert_eq!(signed(7), 7);
         assert_eq!(signed(u32::MAX), i32::MAX);
         assert_eq!(unsigned("size", 7), Ok(7));
-        assert_eq!(
-            unsigned("size", -1).unwrap_err().to_string(),
-            "a stored size cannot be read: -1 is negative"
-        );
+        assert_eq!(unsigned("size", -1).unwrap_err().to_string(), "a stored size cannot be read: -1 is negative");
     }
 
     #[test]

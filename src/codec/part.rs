@@ -61,12 +61,7 @@ pub fn outcome_number(outcome: ToolOutcome) -> i16 {
 
 /// Converts a part to its columns.
 pub fn to_row(part: &Part) -> PartRow {
-    let Part {
-        content,
-        citations,
-        provider_metadata,
-        sanitized,
-    } = part;
+    let Part { content, citations, provider_metadata, sanitized } = part;
     let rest = pb::Part {
         citations: citations.to_field(),
         provider_metadata_json: provider_metadata.to_field(),
@@ -86,25 +81,16 @@ pub fn to_row(part: &Part) -> PartRow {
         | Content::Media(_)
         | Content::ProviderItem(_) => rest,
     };
-    PartRow {
-        rest: Some(rest).filter(|bytes| !bytes.is_empty()),
-        ..columns(content)
-    }
+    PartRow { rest: Some(rest).filter(|bytes| !bytes.is_empty()), ..columns(content) }
 }
 
 fn columns(content: &Content) -> PartRow {
     match content {
         Content::Text(text) => text_row(TEXT, text),
         Content::Reasoning { text, redacted: _ } => text_row(REASONING, text),
-        Content::ToolCall(ToolCall {
-            id,
-            name,
-            arguments,
-        }) => PartRow {
-            call: Some(id.to_string()),
-            name: Some(name.clone()),
-            ..text_row(TOOL_CALL, arguments)
-        },
+        Content::ToolCall(ToolCall { id, name, arguments }) => {
+            PartRow { call: Some(id.to_string()), name: Some(name.clone()), ..text_row(TOOL_CALL, arguments) }
+        }
         Content::ToolResult(result) => PartRow {
             call: Some(result.call.to_string()),
             name: Some(result.name.clone()),
@@ -116,20 +102,13 @@ fn columns(content: &Content) -> PartRow {
             Source::Blob(kept) => text_row(MEDIA, kept.id.as_str()),
             Source::Url(url) => text_row(MEDIA_URL, url),
         },
-        Content::ProviderItem(item) => PartRow {
-            name: Some(item.kind.clone()),
-            ..text_row(PROVIDER_ITEM, &item.json)
-        },
+        Content::ProviderItem(item) => PartRow { name: Some(item.kind.clone()), ..text_row(PROVIDER_ITEM, &item.json) },
         Content::Unknown(unknown) => text_row(&unknown.kind, &unknown.body),
     }
 }
 
 fn text_row(kind: &str, body: &str) -> PartRow {
-    PartRow {
-        kind: kind.to_owned(),
-        body: body.to_owned(),
-        ..PartRow::default()
-    }
+    PartRow { kind: kind.to_owned(), body: body.to_owned(), ..PartRow::default() }
 }
 
 fn rest_of(content: &Content) -> Option<pb::part::Content> {
@@ -138,45 +117,26 @@ fn rest_of(content: &Content) -> Option<pb::part::Content> {
         | Content::ToolCall(_)
         | Content::Refusal(_)
         | Content::Unknown(_)
-        | Content::Reasoning {
-            redacted: false, ..
-        } => None,
-        Content::Reasoning {
-            text: _,
-            redacted: true,
-        } => Some(pb::part::Content::Reasoning(pb::Reasoning {
-            text: String::new(),
-            redacted: true,
-        })),
+        | Content::Reasoning { redacted: false, .. } => None,
+        Content::Reasoning { text: _, redacted: true } => {
+            Some(pb::part::Content::Reasoning(pb::Reasoning { text: String::new(), redacted: true }))
+        }
         Content::ToolResult(result) => rest_of_result(result).map(pb::part::Content::ToolResult),
-        Content::Media(medium) => Some(pb::part::Content::Media(pb::Media {
-            source: None,
-            ..medium.to_field()
-        })),
-        Content::ProviderItem(ProviderItem {
-            provider,
-            kind: _,
-            json: _,
-            title,
-        }) => Some(pb::part::Content::ProviderItem(pb::ProviderItem {
-            provider: provider.clone(),
-            title: title.clone(),
-            ..pb::ProviderItem::default()
-        })),
+        Content::Media(medium) => Some(pb::part::Content::Media(pb::Media { source: None, ..medium.to_field() })),
+        Content::ProviderItem(ProviderItem { provider, kind: _, json: _, title }) => {
+            Some(pb::part::Content::ProviderItem(pb::ProviderItem {
+                provider: provider.clone(),
+                title: title.clone(),
+                ..pb::ProviderItem::default()
+            }))
+        }
     }
 }
 
 /// The encoded result, without its first text, which is the row's body. A result of one text that is not truncated
 /// needs no `rest`.
 fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
-    let ToolResult {
-        call: _,
-        name: _,
-        parts,
-        outcome: _,
-        truncation,
-        display_text,
-    } = result;
+    let ToolResult { call: _, name: _, parts, outcome: _, truncation, display_text } = result;
     let is_text = matches!(parts.as_slice(), [OutputPart::Text(_)]);
     if is_text && truncation.is_none() && display_text.is_empty() {
         return None;
@@ -203,43 +163,20 @@ fn text_of(part: &mut pb::Part) -> Option<&mut String> {
 
 /// Reads a part from its columns.
 pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
-    let PartRow {
-        kind,
-        call,
-        name,
-        outcome,
-        body,
-        rest: encoded,
-    } = row;
-    let pb::Part {
-        citations,
-        provider_metadata_json,
-        tokens: _,
-        preview_of: _,
-        sanitized,
-        content: rest,
-    } = read("part", encoded.as_deref().unwrap_or_default())?;
+    let PartRow { kind, call, name, outcome, body, rest: encoded } = row;
+    let pb::Part { citations, provider_metadata_json, tokens: _, preview_of: _, sanitized, content: rest } =
+        read("part", encoded.as_deref().unwrap_or_default())?;
     let content = match kind.as_str() {
         TEXT => Content::Text(body),
-        REASONING => Content::Reasoning {
-            text: body,
-            redacted: is_redacted(rest)?,
-        },
+        REASONING => Content::Reasoning { text: body, redacted: is_redacted(rest)? },
         TOOL_CALL => Content::ToolCall(ToolCall {
             id: CallId::new(column("call", call)?),
             name: column("name", name)?,
             arguments: body,
         }),
         TOOL_RESULT => {
-            let pb::ToolResult {
-                call_id: _,
-                tool_name: _,
-                parts,
-                outcome: _,
-                truncation,
-                prune_mark: _,
-                display_text,
-            } = result_rest(rest)?;
+            let pb::ToolResult { call_id: _, tool_name: _, parts, outcome: _, truncation, prune_mark: _, display_text } =
+                result_rest(rest)?;
             Content::ToolResult(ToolResult {
                 call: CallId::new(column("call", call)?),
                 name: column("name", name)?,
@@ -253,11 +190,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         MEDIA => Content::Media(medium(rest, pb::media::Source::BlobId(body))?),
         MEDIA_URL => Content::Media(medium(rest, pb::media::Source::Url(body))?),
         PROVIDER_ITEM => Content::ProviderItem(item(rest, column("name", name)?, body)?),
-        _ => Content::Unknown(UnknownPart {
-            kind,
-            body,
-            rest: encoded.unwrap_or_default(),
-        }),
+        _ => Content::Unknown(UnknownPart { kind, body, rest: encoded.unwrap_or_default() }),
     };
     Ok(Part {
         content,
@@ -274,10 +207,7 @@ fn column<T>(name: &str, value: Option<T>) -> Result<T, DecodeError> {
 fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
     let Some(rest) = rest else { return Ok(false) };
     let pb::part::Content::Reasoning(pb::Reasoning { text: _, redacted }) = rest else {
-        return Err(DecodeError::new(
-            "part",
-            "its rest does not belong to reasoning",
-        ));
+        return Err(DecodeError::new("part", "its rest does not belong to reasoning"));
     };
     Ok(redacted)
 }
@@ -285,16 +215,10 @@ fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
 /// The result in `rest`. If `rest` is absent, the result is one text, the body.
 fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
     let Some(rest) = rest else {
-        return Ok(pb::ToolResult {
-            parts: vec![OutputPart::from("").to_field()],
-            ..pb::ToolResult::default()
-        });
+        return Ok(pb::ToolResult { parts: vec![OutputPart::from("").to_field()], ..pb::ToolResult::default() });
     };
     let pb::part::Content::ToolResult(result) = rest else {
-        return Err(DecodeError::new(
-            "part",
-            "its rest does not belong to a tool result",
-        ));
+        return Err(DecodeError::new("part", "its rest does not belong to a tool result"));
     };
     Ok(result)
 }
@@ -308,63 +232,27 @@ fn result_parts(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<OutputPart
 }
 
 /// Media whose content is given.
-fn medium(
-    rest: Option<pb::part::Content>,
-    source: pb::media::Source,
-) -> Result<crate::model::Media, DecodeError> {
+fn medium(rest: Option<pb::part::Content>, source: pb::media::Source) -> Result<crate::model::Media, DecodeError> {
     let Some(pb::part::Content::Media(medium)) = rest else {
-        return Err(DecodeError::new(
-            "part",
-            "its rest does not belong to media",
-        ));
+        return Err(DecodeError::new("part", "its rest does not belong to media"));
     };
-    let medium = pb::Media {
-        source: Some(source),
-        ..medium
-    };
+    let medium = pb::Media { source: Some(source), ..medium };
     Field::from_field("media", medium)
 }
 
 /// A provider item whose type and content are given.
-fn item(
-    rest: Option<pb::part::Content>,
-    kind: String,
-    json: String,
-) -> Result<ProviderItem, DecodeError> {
-    let Some(pb::part::Content::ProviderItem(pb::ProviderItem {
-        provider,
-        kind: _,
-        item_json: _,
-        title,
-    })) = rest
+fn item(rest: Option<pb::part::Content>, kind: String, json: String) -> Result<ProviderItem, DecodeError> {
+    let Some(pb::part::Content::ProviderItem(pb::ProviderItem { provider, kind: _, item_json: _, title })) = rest
     else {
-        return Err(DecodeError::new(
-            "part",
-            "its rest does not belong to a provider item",
-        ));
+        return Err(DecodeError::new("part", "its rest does not belong to a provider item"));
     };
-    Ok(ProviderItem {
-        provider,
-        kind,
-        json,
-        title,
-    })
+    Ok(ProviderItem { provider, kind, json, title })
 }
 
 /// Converts a stored part, with its size, for the wire.
 pub fn to_pb(stored: &StoredPart) -> pb::Part {
-    let StoredPart {
-        part:
-            Part {
-                content,
-                citations,
-                provider_metadata,
-                sanitized,
-            },
-        size,
-        estimator,
-        pruned,
-    } = stored;
+    let StoredPart { part: Part { content, citations, provider_metadata, sanitized }, size, estimator, pruned } =
+        stored;
     pb::Part {
         citations: citations.to_field(),
         provider_metadata_json: provider_metadata.to_field(),
@@ -389,20 +277,12 @@ fn with_mark(mut content: pb::part::Content, pruned: Option<&Pruned>) -> pb::par
 
 /// Converts a part that is still being written; its size is not known yet.
 pub fn open_to_pb(content: &Content) -> pb::Part {
-    pb::Part {
-        content: content_to_pb(content),
-        ..pb::Part::default()
-    }
+    pb::Part { content: content_to_pb(content), ..pb::Part::default() }
 }
 
 /// Converts an input part for the wire.
 pub(super) fn input_to_pb(part: &Part) -> pb::Part {
-    let Part {
-        content,
-        citations,
-        provider_metadata,
-        sanitized,
-    } = part;
+    let Part { content, citations, provider_metadata, sanitized } = part;
     pb::Part {
         content: content_to_pb(content),
         citations: citations.to_field(),
@@ -415,10 +295,9 @@ pub(super) fn input_to_pb(part: &Part) -> pb::Part {
 fn content_to_pb(content: &Content) -> Option<pb::part::Content> {
     Some(match content {
         Content::Text(text) => pb::part::Content::Text(text.clone()),
-        Content::Reasoning { text, redacted } => pb::part::Content::Reasoning(pb::Reasoning {
-            text: text.clone(),
-            redacted: *redacted,
-        }),
+        Content::Reasoning { text, redacted } => {
+            pb::part::Content::Reasoning(pb::Reasoning { text: text.clone(), redacted: *redacted })
+        }
         Content::ToolCall(call) => pb::part::Content::ToolCall(call.to_field()),
         Content::ToolResult(result) => pb::part::Content::ToolResult(result.to_field()),
         Content::Refusal(text) => pb::part::Content::Refusal(text.clone()),
@@ -487,17 +366,10 @@ mod tests {
             truncation: None,
             display_text: String::new(),
         };
-        let call = ToolCall {
-            id: CallId::new("c1"),
-            name: "bash".to_owned(),
-            arguments: "{ \"a\" : 1.0}".to_owned(),
-        };
+        let call = ToolCall { id: CallId::new("c1"), name: "bash".to_owned(), arguments: "{ \"a\" : 1.0}".to_owned() };
         for content in [
             Content::Text("hello".to_owned()),
-            Content::Reasoning {
-                text: "hm".to_owned(),
-                redacted: false,
-            },
+            Content::Reasoning { text: "hm".to_owned(), redacted: false },
             Content::ToolCall(call),
             Content::ToolResult(result),
             Content::Refusal("no".to_owned()),
@@ -516,82 +388,37 @@ mod tests {
             body: "no result in time".to_owned(),
             rest: None,
         };
-        let Content::ToolResult(result) = from_row(row).unwrap().content else {
-            panic!("not a result")
-        };
+        let Content::ToolResult(result) = from_row(row).unwrap().content else { panic!("not a result") };
         assert_eq!(result.parts, [OutputPart::from("no result in time")]);
         assert_eq!(result.outcome, ToolOutcome::TimedOut);
     }
 
     #[test]
     fn a_part_of_a_newer_kind_is_kept_as_it_is_and_shown_without_content() {
-        let rest = pb::Part {
-            provider_metadata_json: r#"{"a":1}"#.to_owned(),
-            ..pb::Part::default()
-        };
-        let row = PartRow {
-            rest: Some(rest.encode_to_vec()),
-            ..text_row("hologram", "words")
-        };
+        let rest = pb::Part { provider_metadata_json: r#"{"a":1}"#.to_owned(), ..pb::Part::default() };
+        let row = PartRow { rest: Some(rest.encode_to_vec()), ..text_row("hologram", "words") };
         let part = from_row(row.clone()).unwrap();
         assert_eq!(to_row(&part), row);
         let shown = input_to_pb(&part);
-        assert_eq!(
-            (shown.content, shown.provider_metadata_json),
-            (None, rest.provider_metadata_json)
-        );
+        assert_eq!((shown.content, shown.provider_metadata_json), (None, rest.provider_metadata_json));
     }
 
     #[test]
     fn an_inconsistent_part_row_is_an_error() {
-        let check = |row: PartRow, expected: &str| {
-            assert_eq!(from_row(row).unwrap_err().to_string(), expected)
-        };
-        check(
-            text_row(TOOL_CALL, "{}"),
-            "a stored part cannot be read: its call is missing",
-        );
-        assert!(
-            from_row(PartRow {
-                rest: Some(vec![0xff]),
-                ..text_row(TEXT, "")
-            })
-            .is_err()
-        );
-        let reasoning = to_row(&Part::new(Content::Reasoning {
-            text: String::new(),
-            redacted: true,
-        }));
-        assert!(
-            from_row(PartRow {
-                kind: TOOL_RESULT.to_owned(),
-                ..reasoning
-            })
-            .is_err()
-        );
-        check(
-            text_row(MEDIA, "b"),
-            "a stored part cannot be read: its rest does not belong to media",
-        );
+        let check = |row: PartRow, expected: &str| assert_eq!(from_row(row).unwrap_err().to_string(), expected);
+        check(text_row(TOOL_CALL, "{}"), "a stored part cannot be read: its call is missing");
+        assert!(from_row(PartRow { rest: Some(vec![0xff]), ..text_row(TEXT, "") }).is_err());
+        let reasoning = to_row(&Part::new(Content::Reasoning { text: String::new(), redacted: true }));
+        assert!(from_row(PartRow { kind: TOOL_RESULT.to_owned(), ..reasoning }).is_err());
+        check(text_row(MEDIA, "b"), "a stored part cannot be read: its rest does not belong to media");
     }
 
     #[test]
     fn a_part_on_the_wire_has_its_token_count() {
         let part = Part::text("hello");
-        let size = PartSize {
-            tokens: 2,
-            category: Category::User,
-        };
-        let wire = to_pb(&StoredPart {
-            part,
-            size,
-            estimator: "chars".to_owned(),
-            pruned: None,
-        });
-        assert_eq!(
-            wire.content,
-            Some(pb::part::Content::Text("hello".to_owned()))
-        );
+        let size = PartSize { tokens: 2, category: Category::User };
+        let wire = to_pb(&StoredPart { part, size, estimator: "chars".to_owned(), pruned: None });
+        assert_eq!(wire.content, Some(pb::part::Content::Text("hello".to_owned())));
         assert_eq!(wire.tokens, Some(usage::size_to_pb(2, "chars")));
     }
 }

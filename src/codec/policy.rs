@@ -51,22 +51,9 @@ messages! {
 
 impl Field<pb::Policy> for PolicyOverrides {
     fn to_field(&self) -> pb::Policy {
-        let Self {
-            execution,
-            default_output_limits,
-            output_limits,
-            max_pending,
-            take,
-            fallback_models,
-            context,
-        } = self;
-        let ContextOverrides {
-            compaction,
-            prune,
-            output_reserve,
-            context_window,
-            unknown_window,
-        } = context;
+        let Self { execution, default_output_limits, output_limits, max_pending, take, fallback_models, context } =
+            self;
+        let ContextOverrides { compaction, prune, output_reserve, context_window, unknown_window } = context;
         pb::Policy {
             compaction: unless_default::to_field(compaction),
             prune: unless_default::to_field(prune),
@@ -76,10 +63,8 @@ impl Field<pb::Policy> for PolicyOverrides {
                 output_limits: output_limits.to_field(),
                 cancel_wait: None,
             }),
-            queue: (max_pending.is_some() || take.is_some()).then(|| pb::QueuePolicy {
-                max_pending: max_pending.to_field(),
-                take: take.to_field(),
-            }),
+            queue: (max_pending.is_some() || take.is_some())
+                .then(|| pb::QueuePolicy { max_pending: max_pending.to_field(), take: take.to_field() }),
             output_reserve: output_reserve.to_field(),
             context_window: context_window.to_field(),
             unknown_window: unknown_window.to_field(),
@@ -99,14 +84,9 @@ impl Field<pb::Policy> for PolicyOverrides {
             fallback_models,
         } = policy;
         let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
-        let pb::ToolPolicy {
-            execution,
-            default_output_limits,
-            output_limits,
-            cancel_wait: _,
-        } = tools.unwrap_or_default();
-        let default_output_limits =
-            Field::from_field("default_output_limits", default_output_limits)?;
+        let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait: _ } =
+            tools.unwrap_or_default();
+        let default_output_limits = Field::from_field("default_output_limits", default_output_limits)?;
         Ok(Self {
             execution: Field::from_field("execution", execution)?,
             default_output_limits,

@@ -29,14 +29,7 @@ messages! {
 
 /// Encodes a queued message as an `InputMessage`.
 pub fn encode(message: &InputMessage) -> Vec<u8> {
-    let InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata,
-        response: _,
-        created_at: _,
-    } = message;
+    let InputMessage { role, parts, pinned, metadata, response: _, created_at: _ } = message;
     pb::InputMessage {
         role: role.to_field(),
         parts: parts.iter().map(part::input_to_pb).collect(),
@@ -50,29 +43,12 @@ pub fn encode(message: &InputMessage) -> Vec<u8> {
 
 /// Decodes a queued message.
 pub fn decode(bytes: &[u8]) -> Result<InputMessage, DecodeError> {
-    let pb::InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata,
-        response: _,
-        create_time: _,
-    } = to_pb(bytes)?;
+    let pb::InputMessage { role, parts, pinned, metadata, response: _, create_time: _ } = to_pb(bytes)?;
     if role != pb::Role::User as i32 || parts.is_empty() {
-        return Err(DecodeError::new(
-            "queued message",
-            "it is not a user message",
-        ));
+        return Err(DecodeError::new("queued message", "it is not a user message"));
     }
-    let parts = parts
-        .into_iter()
-        .map(part_from_pb)
-        .collect::<Result<_, _>>()?;
-    Ok(InputMessage {
-        pinned,
-        metadata,
-        ..InputMessage::new(Role::User, parts)
-    })
+    let parts = parts.into_iter().map(part_from_pb).collect::<Result<_, _>>()?;
+    Ok(InputMessage { pinned, metadata, ..InputMessage::new(Role::User, parts) })
 }
 
 /// Decodes a queued message for the wire.
@@ -82,19 +58,10 @@ pub fn to_pb(bytes: &[u8]) -> Result<pb::InputMessage, DecodeError> {
 
 /// Reads a part of a queued message; only parts that a user message may hold are accepted.
 fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
-    let pb::Part {
-        content,
-        citations: _,
-        provider_metadata_json,
-        tokens: _,
-        preview_of: _,
-        sanitized,
-    } = part;
+    let pb::Part { content, citations: _, provider_metadata_json, tokens: _, preview_of: _, sanitized } = part;
     let content = match content {
         Some(pb::part::Content::Text(text)) => Content::Text(text),
-        Some(pb::part::Content::Media(medium)) => {
-            Content::Media(Field::from_field("media", medium)?)
-        }
+        Some(pb::part::Content::Media(medium)) => Content::Media(Field::from_field("media", medium)?),
         Some(
             pb::part::Content::Reasoning(_)
             | pb::part::Content::ToolCall(_)
@@ -105,10 +72,7 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
             | pb::part::Content::CompactionMarker(_),
         )
         | None => {
-            return Err(DecodeError::new(
-                "queued message",
-                "one of its parts is not allowed in a user message",
-            ));
+            return Err(DecodeError::new("queued message", "one of its parts is not allowed in a user message"));
         }
     };
     Ok(Part {
@@ -141,11 +105,7 @@ mod tests {
 
     #[test]
     fn a_queued_message_with_parts_that_users_cannot_send_is_an_error() {
-        for bytes in [
-            b"\xff".as_slice(),
-            b"",
-            &pb::InputMessage::default().encode_to_vec(),
-        ] {
+        for bytes in [b"\xff".as_slice(), b"", &pb::InputMessage::default().encode_to_vec()] {
             assert!(decode(bytes).is_err(), "{bytes:?}");
         }
     }

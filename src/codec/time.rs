@@ -14,10 +14,7 @@ pub fn timestamp_to_pb(time: Timestamp) -> prost_types::Timestamp {
     let seconds = time.as_second();
     let nanos = time.subsec_nanosecond();
     if nanos < 0 {
-        prost_types::Timestamp {
-            seconds: seconds - 1,
-            nanos: nanos + NANOS_PER_SECOND,
-        }
+        prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + NANOS_PER_SECOND }
     } else {
         prost_types::Timestamp { seconds, nanos }
     }
@@ -41,13 +38,8 @@ pub fn duration_to_pb(duration: Duration) -> prost_types::Duration {
 pub fn duration_from_pb(duration: prost_types::Duration) -> Result<Duration, DecodeError> {
     let prost_types::Duration { seconds, nanos } = duration;
     match (u64::try_from(seconds), u32::try_from(nanos)) {
-        (Ok(seconds), Ok(fraction)) if nanos < NANOS_PER_SECOND => {
-            Ok(Duration::new(seconds, fraction))
-        }
-        _ => Err(DecodeError::new(
-            "duration",
-            format_args!("{seconds} s and {nanos} ns is not a valid duration"),
-        )),
+        (Ok(seconds), Ok(fraction)) if nanos < NANOS_PER_SECOND => Ok(Duration::new(seconds, fraction)),
+        _ => Err(DecodeError::new("duration", format_args!("{seconds} s and {nanos} ns is not a valid duration"))),
     }
 }
 
@@ -67,10 +59,7 @@ impl Field<Option<prost_types::Duration>> for Duration {
         Some(duration_to_pb(*self))
     }
 
-    fn from_field(
-        _: &'static str,
-        field: Option<prost_types::Duration>,
-    ) -> Result<Self, DecodeError> {
+    fn from_field(_: &'static str, field: Option<prost_types::Duration>) -> Result<Self, DecodeError> {
         duration_from_pb(field.unwrap_or_default())
     }
 }
@@ -91,10 +80,7 @@ impl Field<Option<prost_types::Timestamp>> for Timestamp {
         Some(timestamp_to_pb(*self))
     }
 
-    fn from_field(
-        name: &'static str,
-        field: Option<prost_types::Timestamp>,
-    ) -> Result<Self, DecodeError> {
+    fn from_field(name: &'static str, field: Option<prost_types::Timestamp>) -> Result<Self, DecodeError> {
         timestamp_from_pb(field.ok_or_else(|| DecodeError::new(name, "it is not set"))?)
     }
 }

@@ -3,10 +3,7 @@
 use prost::Message as _;
 
 use crate::{
-    model::{
-        Keep, McpServerTools, McpTool, OutputLimits, ProviderTool, Tool, ToolCategory,
-        ToolExecutor, ToolSet,
-    },
+    model::{Keep, McpServerTools, McpTool, OutputLimits, ProviderTool, Tool, ToolCategory, ToolExecutor, ToolSet},
     pb,
 };
 
@@ -77,11 +74,7 @@ messages! {
 
 impl Field<pb::ToolSet> for ToolSet {
     fn to_field(&self) -> pb::ToolSet {
-        let Self {
-            tools,
-            provider_tools,
-            mcp_servers,
-        } = self;
+        let Self { tools, provider_tools, mcp_servers } = self;
         pb::ToolSet {
             host_tools: tools.to_field(),
             provider_tools: provider_tools.to_field(),
@@ -90,11 +83,7 @@ impl Field<pb::ToolSet> for ToolSet {
     }
 
     fn from_field(_: &'static str, set: pb::ToolSet) -> Result<Self, DecodeError> {
-        let pb::ToolSet {
-            host_tools,
-            provider_tools,
-            mcp_servers,
-        } = set;
+        let pb::ToolSet { host_tools, provider_tools, mcp_servers } = set;
         let mut tools: Vec<Tool> = Field::from_field("host_tools", host_tools)?;
         for tool in &mut tools {
             if let Some(mcp) = &mut tool.mcp
@@ -150,16 +139,7 @@ mod tests {
 
     #[test]
     fn a_schema_that_is_not_text_is_an_error() {
-        let tool = pb::Tool {
-            input_schema: Some(pb::JsonSchema { schema: None }),
-            ..pb::Tool::default()
-        };
-        assert!(
-            from_pb(pb::ToolSet {
-                host_tools: vec![tool],
-                ..pb::ToolSet::default()
-            })
-            .is_err()
-        );
+        let tool = pb::Tool { input_schema: Some(pb::JsonSchema { schema: None }), ..pb::Tool::default() };
+        assert!(from_pb(pb::ToolSet { host_tools: vec![tool], ..pb::ToolSet::default() }).is_err());
     }
 }

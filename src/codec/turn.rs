@@ -72,18 +72,10 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
 
 /// Encodes the end and the result of a turn as a `Turn` with only these fields.
 pub fn encode_outcome(ending: &Ending, result: &TurnResult) -> Vec<u8> {
-    let mut turn = pb::Turn {
-        result: result.to_field(),
-        ..pb::Turn::default()
-    };
+    let mut turn = pb::Turn { result: result.to_field(), ..pb::Turn::default() };
     match ending {
         Ending::Completed(reason) => turn.completion_reason = reason.to_field(),
-        Ending::Cancelled {
-            cause,
-            outcome: _,
-            reason: _,
-            undone: _,
-        } => turn.cancel_cause = cause.to_field(),
+        Ending::Cancelled { cause, outcome: _, reason: _, undone: _ } => turn.cancel_cause = cause.to_field(),
         Ending::Failed(failure) => turn.failure = failure.to_field(),
     }
     turn.encode_to_vec()
@@ -115,10 +107,7 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
     // The turn's own totals take precedence: the outcome was encoded without a compaction that ended during the last
     // call.
     let spent = turn.result.take().and_then(|so_far| so_far.total_usage);
-    turn.result = result.map(|result| pb::TurnResult {
-        total_usage: spent.or(result.total_usage),
-        ..result
-    });
+    turn.result = result.map(|result| pb::TurnResult { total_usage: spent.or(result.total_usage), ..result });
     turn.completion_reason = completion_reason;
     turn.cancel_cause = cancel_cause;
     turn.failure = failure;
@@ -131,22 +120,13 @@ pub fn pending_to_pb<'a>(
 ) -> (Vec<pb::PendingCall>, Vec<pb::PendingApproval>) {
     let mut calls = Vec::new();
     let mut approvals = Vec::new();
-    for PendingCall {
-        call,
-        deadline,
-        waits_for,
-        executor,
-    } in pending
-    {
+    for PendingCall { call, deadline, waits_for, executor } in pending {
         let call = call.to_field();
         let deadline = deadline.to_field();
         match waits_for {
-            WaitsFor::Result { edited } => calls.push(pb::PendingCall {
-                call,
-                executor: executor.to_field(),
-                deadline,
-                arguments_edited: *edited,
-            }),
+            WaitsFor::Result { edited } => {
+                calls.push(pb::PendingCall { call, executor: executor.to_field(), deadline, arguments_edited: *edited })
+            }
             WaitsFor::Approval => approvals.push(pb::PendingApproval { call, deadline }),
         }
     }
@@ -183,14 +163,8 @@ mod tests {
     #[test]
     fn an_empty_tool_list_differs_from_the_sessions_tools() {
         let check = |tools: Option<ToolSet>| {
-            let request = TurnRequest {
-                tools: tools.clone(),
-                ..TurnRequest::default()
-            };
-            assert_eq!(
-                decode_request(&encode_request(&request)).unwrap().tools,
-                tools
-            );
+            let request = TurnRequest { tools: tools.clone(), ..TurnRequest::default() };
+            assert_eq!(decode_request(&encode_request(&request)).unwrap().tools, tools);
         };
         check(None);
         check(Some(ToolSet::default()));
@@ -201,10 +175,7 @@ mod tests {
     fn every_ending_is_stored_distinctly() {
         let result = TurnResult::default();
         let turn = outcome_of(&Ending::Completed(CompletionReason::Budget), &result);
-        assert_eq!(
-            (turn.completion_reason(), turn.cancel_cause),
-            (pb::CompletionReason::Budget, 0)
-        );
+        assert_eq!((turn.completion_reason(), turn.cancel_cause), (pb::CompletionReason::Budget, 0));
         let cancelled = Ending::Cancelled {
             cause: CancelCause::Requested,
             outcome: CancelOutcome::ToolsInProgress,
@@ -212,18 +183,12 @@ mod tests {
             undone: None,
         };
         let turn = outcome_of(&cancelled, &result);
-        assert_eq!(
-            (turn.completion_reason, turn.cancel_cause()),
-            (0, pb::CancelCause::Requested)
-        );
+        assert_eq!((turn.completion_reason, turn.cancel_cause()), (0, pb::CancelCause::Requested));
     }
 
     #[test]
     fn a_live_turn_is_left_as_it_is() {
-        let mut turn = pb::Turn {
-            result: Some(pb::TurnResult::default()),
-            ..pb::Turn::default()
-        };
+        let mut turn = pb::Turn { result: Some(pb::TurnResult::default()), ..pb::Turn::default() };
         outcome_into_pb(&[], &mut turn).unwrap();
         assert_eq!(turn.result, Some(pb::TurnResult::default()));
     }

@@ -58,13 +58,7 @@ pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
 /// Converts the size of a stored part. All estimators of this version count characters, and none reports a margin for a
 /// part.
 pub fn size_to_pb(tokens: u32, estimator: &str) -> pb::TokenCount {
-    TokenCount {
-        tokens,
-        basis: TokenBasis::Heuristic,
-        margin: 0,
-        estimator: estimator.to_owned(),
-    }
-    .to_field()
+    TokenCount { tokens, basis: TokenBasis::Heuristic, margin: 0, estimator: estimator.to_owned() }.to_field()
 }
 
 #[cfg(test)]
@@ -86,16 +80,8 @@ mod tests {
     #[test]
     fn an_estimated_count_states_its_error_margin() {
         let check = |estimated, actual, error_tokens, error_ratio| {
-            let wire: pb::CallEstimate = Estimate {
-                estimated,
-                actual,
-                basis: TokenBasis::Heuristic,
-            }
-            .to_field();
-            assert_eq!(
-                (wire.error_tokens, wire.error_ratio),
-                (error_tokens, error_ratio)
-            );
+            let wire: pb::CallEstimate = Estimate { estimated, actual, basis: TokenBasis::Heuristic }.to_field();
+            assert_eq!((wire.error_tokens, wire.error_ratio), (error_tokens, error_ratio));
         };
         check(5_120, 5_115, 5, 5.0 / 5_115.0);
         check(50, 100, -50, -0.5);

@@ -49,29 +49,15 @@ pub enum PromptCache {
 }
 
 /// The service that defines this API.
-const DEFAULT_SERVICE: DefaultService = DefaultService {
-    base_url: ANTHROPIC,
-    header: "x-api-key",
-    variable: "ANTHROPIC_API_KEY",
-};
+const DEFAULT_SERVICE: DefaultService =
+    DefaultService { base_url: ANTHROPIC, header: "x-api-key", variable: "ANTHROPIC_API_KEY" };
 
 impl AnthropicConfig {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self {
-            base_url,
-            http,
-            version,
-            prompt_cache: _,
-            rules: _,
-            models,
-        } = self;
+        let Self { base_url, http, version, prompt_cache: _, rules: _, models } = self;
         let key = |name: &str| format!("{prefix}.{name}");
         http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
-        checks.require(
-            http::is_header_value(version),
-            &key("version"),
-            http::invalid_header_value,
-        );
+        checks.require(http::is_header_value(version), &key("version"), http::invalid_header_value);
         http::check_models(checks, prefix, models);
     }
 }

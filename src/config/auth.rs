@@ -71,32 +71,18 @@ impl AuthConfig {
     }
 
     pub(super) fn check(&self, checks: &mut Checks) {
-        let Self {
-            required,
-            keys_file,
-            jwt,
-            certificates,
-        } = self;
+        let Self { required, keys_file, jwt, certificates } = self;
         let sources = keys_file.is_some() || jwt.is_set() || !certificates.is_empty();
         checks.require(*required || !sources, "auth.required", || {
-            "credentials are configured but not required; set auth.required = true, or remove them"
-                .to_owned()
+            "credentials are configured but not required; set auth.required = true, or remove them".to_owned()
         });
         checks.require(!*required || sources, "auth.required", || {
-            "no credential source is configured: set auth.keys_file, auth.jwt or auth.certificates"
-                .to_owned()
+            "no credential source is configured: set auth.keys_file, auth.jwt or auth.certificates".to_owned()
         });
         for (name, grant) in certificates {
-            checks.require(
-                is_tenant(&grant.tenant),
-                &format!("auth.certificates.{name}.tenant"),
-                || {
-                    format!(
-                        "{:?} must be 1 to 64 characters of [a-z0-9._-]",
-                        grant.tenant
-                    )
-                },
-            );
+            checks.require(is_tenant(&grant.tenant), &format!("auth.certificates.{name}.tenant"), || {
+                format!("{:?} must be 1 to 64 characters of [a-z0-9._-]", grant.tenant)
+            });
         }
         jwt.check(checks);
     }
@@ -104,38 +90,24 @@ impl AuthConfig {
 
 impl JwtConfig {
     fn check(&self, checks: &mut Checks) {
-        let Self {
-            issuer,
-            audience,
-            jwks_url,
-            jwks_file,
-            tenant_claim,
-            access_claim,
-        } = self;
+        let Self { issuer, audience, jwks_url, jwks_file, tenant_claim, access_claim } = self;
         let anything = audience.is_some() || jwks_url.is_some() || jwks_file.is_some();
         if issuer.is_none() {
-            checks.require(!anything, "auth.jwt.issuer", || {
-                "must be set if another key of auth.jwt is set".to_owned()
-            });
+            checks.require(!anything, "auth.jwt.issuer", || "must be set if another key of auth.jwt is set".to_owned());
             return;
         }
         checks.require(audience.is_some(), "auth.jwt.audience", || {
             "must be set: otherwise tokens for other services would be accepted".to_owned()
         });
-        checks.require(
-            jwks_url.is_some() != jwks_file.is_some(),
-            "auth.jwt.jwks_url",
-            || "set exactly one of auth.jwt.jwks_url and auth.jwt.jwks_file".to_owned(),
-        );
+        checks.require(jwks_url.is_some() != jwks_file.is_some(), "auth.jwt.jwks_url", || {
+            "set exactly one of auth.jwt.jwks_url and auth.jwt.jwks_file".to_owned()
+        });
         if let Some(url) = jwks_url {
             checks.require(is_secure_url(url), "auth.jwt.jwks_url", || {
                 format!("{url} must use https, or be on a loopback address")
             });
         }
-        for (key, claim) in [
-            ("auth.jwt.tenant_claim", tenant_claim),
-            ("auth.jwt.access_claim", access_claim),
-        ] {
+        for (key, claim) in [("auth.jwt.tenant_claim", tenant_claim), ("auth.jwt.access_claim", access_claim)] {
             checks.require(!claim.is_empty(), key, || "must not be empty".to_owned());
         }
     }

@@ -16,18 +16,8 @@ pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str
     let key = |name: &str| format!("{prefix}.{name}");
     let numbers = [
         ("keep_turns", policy.keep_turns, 0..=MAX_NUMBER, "turns"),
-        (
-            "summary_max_tokens",
-            policy.summary_max_tokens,
-            1..=MAX_NUMBER,
-            "tokens",
-        ),
-        (
-            "guard_max_restarts",
-            policy.guard_max_restarts,
-            GUARD_RESTARTS,
-            "restarts",
-        ),
+        ("summary_max_tokens", policy.summary_max_tokens, 1..=MAX_NUMBER, "tokens"),
+        ("guard_max_restarts", policy.guard_max_restarts, GUARD_RESTARTS, "restarts"),
     ];
     for (name, number, allowed, unit) in numbers {
         checks.range(&key(name), &number, &allowed, unit);
@@ -41,18 +31,12 @@ pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str
     ];
     for (name, share) in shares {
         let fits = share.is_none_or(|share| share.get() > 0.0);
-        checks.require(fits, &key(name), || {
-            "must be above 0 and at most 1".to_owned()
-        });
+        checks.require(fits, &key(name), || "must be above 0 and at most 1".to_owned());
     }
     if let Some(model) = &policy.summary_model {
         let named = model.is_empty() || is_model_reference(model);
-        checks.require(named, &key("summary_model"), || {
-            format!("{model:?} is not PROVIDER/MODEL")
-        });
+        checks.require(named, &key("summary_model"), || format!("{model:?} is not PROVIDER/MODEL"));
     }
     let fits = policy.instructions.chars().count() <= MAX_INSTRUCTIONS_CHARS;
-    checks.require(fits, &key("instructions"), || {
-        format!("must have at most {MAX_INSTRUCTIONS_CHARS} characters")
-    });
+    checks.require(fits, &key("instructions"), || format!("must have at most {MAX_INSTRUCTIONS_CHARS} characters"));
 }

@@ -66,16 +66,12 @@ impl DatabaseConfig {
 
     pub(super) fn check(&self, checks: &mut Checks) {
         let url = &self.url;
-        checks.require(
-            url.as_ref().is_none_or(is_postgres_url),
-            "database.url",
-            || "must look like postgres://user:password@host:5432/name".to_owned(),
-        );
-        checks.require(
-            url.is_none() || self.parts().is_some(),
-            "database.url",
-            || format!("has an unknown sslmode; use one of {}", SslMode::names()),
-        );
+        checks.require(url.as_ref().is_none_or(is_postgres_url), "database.url", || {
+            "must look like postgres://user:password@host:5432/name".to_owned()
+        });
+        checks.require(url.is_none() || self.parts().is_some(), "database.url", || {
+            format!("has an unknown sslmode; use one of {}", SslMode::names())
+        });
         checks.require(
             !(self.row_security && self.transaction_pooler),
             "database.row_security",
@@ -86,8 +82,5 @@ impl DatabaseConfig {
 
 fn is_postgres_url(url: &SecretUrl) -> bool {
     let url = url.expose();
-    ["postgres://", "postgresql://"].iter().any(|scheme| {
-        url.strip_prefix(scheme)
-            .is_some_and(|rest| !rest.is_empty())
-    })
+    ["postgres://", "postgresql://"].iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
 }

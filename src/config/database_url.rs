@@ -58,14 +58,10 @@ impl DatabaseUrl {
         // The driver treats a `?` before the `@` as part of the password.
         let host = url.find('@').unwrap_or_default();
         let Some(query) = url[host..].find('?').map(|at| host + at) else {
-            return Some(Self {
-                address: url.into(),
-                sslmode: None,
-            });
+            return Some(Self { address: url.into(), sslmode: None });
         };
-        let (modes, others): (Vec<&str>, Vec<&str>) = url[query + 1..]
-            .split('&')
-            .partition(|option| option.starts_with("sslmode="));
+        let (modes, others): (Vec<&str>, Vec<&str>) =
+            url[query + 1..].split('&').partition(|option| option.starts_with("sslmode="));
         let mode = modes.last().and_then(|option| option.split_once('='));
         let sslmode = match mode {
             Some((_, name)) => Some(SslMode::named(name)?),
@@ -75,10 +71,7 @@ impl DatabaseUrl {
             true => url[..query].to_owned(),
             false => format!("{}?{}", &url[..query], others.join("&")),
         };
-        Some(Self {
-            address: address.into(),
-            sslmode,
-        })
+        Some(Self { address: address.into(), sslmode })
     }
 }
 
@@ -106,17 +99,10 @@ mod tests {
             "postgres://u:p?sslmode=disable@h/d?user=u&port=1",
             Some(SslMode::VerifyCa),
         );
-        check(
-            "postgres://h?sslmode=disable&sslmode=verify-full",
-            "postgres://h",
-            Some(SslMode::VerifyFull),
-        );
+        check("postgres://h?sslmode=disable&sslmode=verify-full", "postgres://h", Some(SslMode::VerifyFull));
         for unknown in ["allow", "", "Require"] {
             let url = format!("postgres://h/d?sslmode={unknown}");
-            assert!(
-                DatabaseUrl::of(&SecretUrl::from(url.as_str())).is_none(),
-                "{unknown}"
-            );
+            assert!(DatabaseUrl::of(&SecretUrl::from(url.as_str())).is_none(), "{unknown}");
         }
     }
 }

@@ -30,26 +30,11 @@ impl EmbeddedConfig {
     }
 
     pub(super) fn check(&self, checks: &mut Checks, database: &DatabaseConfig) {
-        let Self {
-            data_dir,
-            max_connections,
-            ..
-        } = self;
-        checks.require(
-            !data_dir.as_os_str().is_empty(),
-            "embedded.data_dir",
-            || "must not be empty".to_owned(),
-        );
+        let Self { data_dir, max_connections, .. } = self;
+        checks.require(!data_dir.as_os_str().is_empty(), "embedded.data_dir", || "must not be empty".to_owned());
         let needed = database.pool_size.saturating_add(NON_POOL_CONNECTIONS);
-        checks.require(
-            database.url.is_some() || *max_connections >= needed,
-            "embedded.max_connections",
-            || {
-                format!(
-                    "{max_connections} is too few for database.pool_size {}: at least {needed}",
-                    database.pool_size
-                )
-            },
-        );
+        checks.require(database.url.is_some() || *max_connections >= needed, "embedded.max_connections", || {
+            format!("{max_connections} is too few for database.pool_size {}: at least {needed}", database.pool_size)
+        });
     }
 }

@@ -8,10 +8,7 @@ use std::path::PathBuf;
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration file {}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// The file is not valid TOML. The message does not quote the line, which may contain a secret.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Syntax {
@@ -70,30 +67,13 @@ pub enum Origin {
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownKey {
-                key,
-                suggestion,
-                origin,
-            } => {
-                write!(
-                    formatter,
-                    "unknown key `{key}`{}{}",
-                    from(origin.as_ref()),
-                    did_you_mean(suggestion.as_deref())
-                )
+            Self::UnknownKey { key, suggestion, origin } => {
+                write!(formatter, "unknown key `{key}`{}{}", from(origin.as_ref()), did_you_mean(suggestion.as_deref()))
             }
             Self::UnknownVariable { name, suggestion } => {
-                write!(
-                    formatter,
-                    "unknown environment variable `{name}`{}",
-                    did_you_mean(suggestion.as_deref())
-                )
+                write!(formatter, "unknown environment variable `{name}`{}", did_you_mean(suggestion.as_deref()))
             }
-            Self::Value {
-                key,
-                origin,
-                message,
-            } => {
+            Self::Value { key, origin, message } => {
                 write!(formatter, "`{key}`{}: {message}", from(origin.as_ref()))
             }
         }
@@ -111,28 +91,17 @@ impl fmt::Display for Origin {
 }
 
 fn from(origin: Option<&Origin>) -> String {
-    origin
-        .map(|origin| format!(" (from {origin})"))
-        .unwrap_or_default()
+    origin.map(|origin| format!(" (from {origin})")).unwrap_or_default()
 }
 
 fn did_you_mean(suggestion: Option<&str>) -> String {
-    suggestion
-        .map(|name| format!("; did you mean `{name}`?"))
-        .unwrap_or_default()
+    suggestion.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
 fn count(problems: usize) -> String {
-    if problems == 1 {
-        "1 problem".to_owned()
-    } else {
-        format!("{problems} problems")
-    }
+    if problems == 1 { "1 problem".to_owned() } else { format!("{problems} problems") }
 }
 
 fn list(problems: &[Problem]) -> String {
-    problems
-        .iter()
-        .map(|problem| format!("\n  {problem}"))
-        .collect()
+    problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }

@@ -38,9 +38,7 @@ impl Setting {
         }
         let absence = doc.split(NOT_SET).nth(1);
         let absence = absence.map(|text| format!("no default: {}", text.trim_end_matches('.')));
-        default
-            .is_null()
-            .then(|| absence.unwrap_or_else(|| "default: not set".to_owned()))
+        default.is_null().then(|| absence.unwrap_or_else(|| "default: not set".to_owned()))
     }
 
     /// The declaration of the key.

@@ -23,19 +23,12 @@ settings! {
 }
 
 /// The service that defines this API.
-const DEFAULT_SERVICE: DefaultService = DefaultService {
-    base_url: AI_STUDIO,
-    header: "x-goog-api-key",
-    variable: "GEMINI_API_KEY",
-};
+const DEFAULT_SERVICE: DefaultService =
+    DefaultService { base_url: AI_STUDIO, header: "x-goog-api-key", variable: "GEMINI_API_KEY" };
 
 impl GeminiConfig {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self {
-            base_url,
-            http,
-            models,
-        } = self;
+        let Self { base_url, http, models } = self;
         http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
         http::check_models(checks, prefix, models);
     }

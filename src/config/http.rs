@@ -14,8 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 const OWN_HEADERS: &[&str] = &["accept", "content-length", "content-type", "host"];
 
 /// The shortest and the longest timeout of a model service.
-const TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_hours(1);
+const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
 
 plain!(BTreeMap<String, DeclaredModel>, Kind::Tables);
 
@@ -48,10 +47,7 @@ pub enum KeyError {
     #[error("the environment variable {0} is not set")]
     Variable(String),
     #[error("cannot read {}", path.display())]
-    File {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// The file contains only whitespace.
     #[error("{} is empty", .0.display())]
     Empty(PathBuf),
@@ -61,18 +57,13 @@ impl HttpConfig {
     /// The API key, read from the configured source. Returns `None` if none is configured.
     pub fn key(&self, environment: &Environment) -> Result<Option<SecretString>, KeyError> {
         if let Some(name) = &self.api_key_env {
-            let key = environment
-                .get(name)
-                .ok_or_else(|| KeyError::Variable(name.clone()))?;
+            let key = environment.get(name).ok_or_else(|| KeyError::Variable(name.clone()))?;
             return Ok(Some(SecretString::from(key.trim())));
         }
         let Some(path) = &self.api_key_file else {
             return Ok(self.api_key.clone());
         };
-        let text = std::fs::read_to_string(path).map_err(|source| KeyError::File {
-            path: path.clone(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path).map_err(|source| KeyError::File { path: path.clone(), source })?;
         match text.trim() {
             "" => Err(KeyError::Empty(path.clone())),
             key => Ok(Some(SecretString::from(key))),
@@ -86,45 +77,25 @@ impl HttpConfig {
     }
 
     fn keys(&self) -> usize {
-        let keys = [
-            self.api_key.is_some(),
-            self.api_key_env.is_some(),
-            self.api_key_file.is_some(),
-        ];
+        let keys = [self.api_key.is_some(), self.api_key_env.is_some(), self.api_key_file.is_some()];
         keys.iter().filter(|given| **given).count()
     }
 
     fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self {
-            api_key, headers, ..
-        } = self;
+        let Self { api_key, headers, .. } = self;
         let key = |name: &str| format!("{prefix}.{name}");
         checks.require(self.keys() <= 1, &key("api_key"), || {
             "set only one of api_key, api_key_env and api_key_file".to_owned()
         });
         let api_key = api_key.as_ref().map(ExposeSecret::expose_secret);
-        checks.require(
-            api_key.is_none_or(is_header_value),
-            &key("api_key"),
-            invalid_header_value,
-        );
+        checks.require(api_key.is_none_or(is_header_value), &key("api_key"), invalid_header_value);
         for (name, value) in headers {
             let key = key(&format!("headers.{name}"));
             let known = name.parse::<HeaderName>();
-            let own = known
-                .as_ref()
-                .is_ok_and(|known| OWN_HEADERS.contains(&known.as_str()));
-            checks.require(known.is_ok(), &key, || {
-                "is not the name of a header".to_owned()
-            });
-            checks.require(!own, &key, || {
-                "is set by contextd and cannot be configured".to_owned()
-            });
-            checks.require(
-                is_header_value(value.expose_secret()),
-                &key,
-                invalid_header_value,
-            );
+            let own = known.as_ref().is_ok_and(|known| OWN_HEADERS.contains(&known.as_str()));
+            checks.require(known.is_ok(), &key, || "is not the name of a header".to_owned());
+            checks.require(!own, &key, || "is set by contextd and cannot be configured".to_owned());
+            checks.require(is_header_value(value.expose_secret()), &key, invalid_header_value);
         }
     }
 }
@@ -146,41 +117,23 @@ pub(super) fn check_service(
     http: &HttpConfig,
     of_kind: &DefaultService,
 ) {
-    let DefaultService {
-        base_url: own,
-        header,
-        variable,
-    } = of_kind;
+    let DefaultService { base_url: own, header, variable } = of_kind;
     check_url(checks, &format!("{prefix}.base_url"), base_url);
     http.check(checks, prefix);
-    checks.require(
-        base_url != *own || http.has_key(header),
-        &format!("{prefix}.api_key_env"),
-        || format!("{own} requires an API key; name the environment variable that holds it, such as \"{variable}\""),
-    );
+    checks.require(base_url != *own || http.has_key(header), &format!("{prefix}.api_key_env"), || {
+        format!("{own} requires an API key; name the environment variable that holds it, such as \"{variable}\"")
+    });
 }
 
 /// Checks values that are sent in headers.
-pub(super) fn check_sendable(
-    checks: &mut Checks,
-    prefix: &str,
-    values: [(&str, &Option<String>); 2],
-) {
+pub(super) fn check_sendable(checks: &mut Checks, prefix: &str, values: [(&str, &Option<String>); 2]) {
     for (name, value) in values {
-        checks.require(
-            value.as_deref().is_none_or(is_header_value),
-            &format!("{prefix}.{name}"),
-            invalid_header_value,
-        );
+        checks.require(value.as_deref().is_none_or(is_header_value), &format!("{prefix}.{name}"), invalid_header_value);
     }
 }
 
 /// Checks the configured properties of models.
-pub(super) fn check_models(
-    checks: &mut Checks,
-    prefix: &str,
-    models: &BTreeMap<String, DeclaredModel>,
-) {
+pub(super) fn check_models(checks: &mut Checks, prefix: &str, models: &BTreeMap<String, DeclaredModel>) {
     for (name, model) in models {
         check_model(checks, &format!("{prefix}.models.{name}"), model);
     }
@@ -190,15 +143,8 @@ pub(super) fn check_models(
 fn check_model(checks: &mut Checks, prefix: &str, model: &DeclaredModel) {
     let most = i32::MAX.unsigned_abs();
     let key = |name: &str| format!("{prefix}.{name}");
-    checks.require(!prefix.ends_with("models."), prefix, || {
-        "the name of a model must not be empty".to_owned()
-    });
-    checks.range(
-        &key("context_window"),
-        &model.context_window,
-        &(1..=most),
-        "tokens",
-    );
+    checks.require(!prefix.ends_with("models."), prefix, || "the name of a model must not be empty".to_owned());
+    checks.range(&key("context_window"), &model.context_window, &(1..=most), "tokens");
     let most = model.context_window.unwrap_or(most);
     checks.range(&key("max_output"), &model.max_output, &(1..=most), "tokens");
 }
@@ -213,22 +159,14 @@ fn check_url(checks: &mut Checks, key: &str, url: &str) {
 fn check_base_url(url: &str) -> Result<(), String> {
     if url.contains(['@', '?', '#']) {
         return Err(
-            "must not contain credentials, a query or a fragment; set API keys with api_key_env or headers"
-                .to_owned(),
+            "must not contain credentials, a query or a fragment; set API keys with api_key_env or headers".to_owned()
         );
     }
     let uri: Option<Uri> = url.parse().ok();
     let good = uri.is_some_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https"))
-            && uri.host().is_some_and(|host| !host.is_empty())
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
     });
-    if good {
-        Ok(())
-    } else {
-        Err(format!(
-            "`{url}` must look like https://host/v1 or http://127.0.0.1:8080/v1"
-        ))
-    }
+    if good { Ok(()) } else { Err(format!("`{url}` must look like https://host/v1 or http://127.0.0.1:8080/v1")) }
 }
 
 /// Whether a value can be sent in a header: it is not empty, and contains only valid characters.
@@ -262,10 +200,7 @@ mod tests {
         for (url, good) in table {
             let checked = check_base_url(url);
             assert_eq!(checked.is_ok(), good, "{url}");
-            assert!(
-                !checked.is_err_and(|message| message.contains("secret")),
-                "{url}"
-            );
+            assert!(!checked.is_err_and(|message| message.contains("secret")), "{url}");
         }
     }
 }

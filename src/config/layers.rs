@@ -21,11 +21,7 @@ pub(super) fn path_of(key: &str) -> Path {
 pub(super) fn get<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     let value = table.get(first)?;
-    if rest.is_empty() {
-        Some(value)
-    } else {
-        get(value.as_table()?, rest)
-    }
+    if rest.is_empty() { Some(value) } else { get(value.as_table()?, rest) }
 }
 
 /// Sets the value at `path`. Creates missing tables, and replaces values on the path that are not tables.
@@ -37,9 +33,7 @@ pub(super) fn set(table: &mut Table, path: &[String], value: Value) {
         merge_value(table, first, value);
         return;
     }
-    let inner = table
-        .entry(first.clone())
-        .or_insert_with(|| Value::Table(Table::new()));
+    let inner = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
     if !inner.is_table() {
         *inner = Value::Table(Table::new());
     }
@@ -75,9 +69,7 @@ fn collect_leaves(path: &mut Path, table: &Table, found: &mut Vec<(Path, Value)>
     for (key, value) in table {
         path.push(key.clone());
         match value.as_table() {
-            Some(inner) if !inner.is_empty() && !is_checked_as_whole(path) => {
-                collect_leaves(path, inner, found)
-            }
+            Some(inner) if !inner.is_empty() && !is_checked_as_whole(path) => collect_leaves(path, inner, found),
             Some(_) | None => found.push((path.clone(), value.clone())),
         }
         path.pop();
@@ -98,17 +90,9 @@ pub(super) fn keys(json: &serde_json::Value) -> BTreeMap<String, &serde_json::Va
     found
 }
 
-fn collect_keys<'a>(
-    prefix: &str,
-    json: &'a serde_json::Value,
-    found: &mut BTreeMap<String, &'a serde_json::Value>,
-) {
+fn collect_keys<'a>(prefix: &str, json: &'a serde_json::Value, found: &mut BTreeMap<String, &'a serde_json::Value>) {
     for (key, value) in json.as_object().into_iter().flatten() {
-        let key = if prefix.is_empty() {
-            key.clone()
-        } else {
-            format!("{prefix}.{key}")
-        };
+        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         if value.is_object() {
             collect_keys(&key, value, found);
         } else {
@@ -125,12 +109,7 @@ pub(super) fn missing(table: &Table, json: &serde_json::Value) -> Vec<Path> {
     found
 }
 
-fn collect_missing(
-    path: &mut Path,
-    table: &Table,
-    json: Option<&serde_json::Value>,
-    found: &mut Vec<Path>,
-) {
+fn collect_missing(path: &mut Path, table: &Table, json: Option<&serde_json::Value>, found: &mut Vec<Path>) {
     for (key, value) in table {
         path.push(key.clone());
         let known = json.and_then(|json| json.get(key));

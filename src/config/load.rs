@@ -51,23 +51,14 @@ pub fn load(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
         given.add_text(&known, setting, value, Origin::Variable(setting.variable()));
     }
     for (setting, value) in &sources.flags {
-        given.add_text(
-            &known,
-            setting,
-            value,
-            Origin::Flag(setting.flag.to_owned()),
-        );
+        given.add_text(&known, setting, value, Origin::Flag(setting.flag.to_owned()));
     }
     telemetry::detect(&mut given, &sources.environment);
     let services = services::detect(&mut known, &mut given, &sources.environment);
     let mut problems = unknown_variables(&sources.environment);
     let config = check_values(known, &given, &mut problems);
     if problems.is_empty() {
-        return Ok(LoadedConfig {
-            config,
-            origins: given.origins,
-            services,
-        });
+        return Ok(LoadedConfig { config, origins: given.origins, services });
     }
     Err(ConfigError::Problems(problems))
 }
@@ -75,11 +66,7 @@ pub fn load(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
 /// The defaults by dotted key, as text. Keys without a default are left out.
 pub fn defaults() -> BTreeMap<String, String> {
     let json = json_of(&Config::default());
-    let text = |value: &serde_json::Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    };
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     layers::keys(&json)
         .into_iter()
         .filter(|(_, value)| !value.is_null())
@@ -88,34 +75,19 @@ pub fn defaults() -> BTreeMap<String, String> {
 }
 
 fn config_file(sources: &Sources) -> Option<PathBuf> {
-    let users_own = || {
-        sources
-            .environment
-            .default_config_file()
-            .filter(|path| path.exists())
-    };
+    let users_own = || sources.environment.default_config_file().filter(|path| path.exists());
     sources.file.clone().or_else(users_own)
 }
 
 fn read_file(path: &Path) -> Result<Table, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-        path: path.to_owned(),
-        source,
-    })?;
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     text.parse().map_err(|error: toml::de::Error| {
-        let before = text
-            .get(..error.span().map_or(0, |span| span.start))
-            .unwrap_or_default();
+        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
         ConfigError::Syntax {
             path: path.to_owned(),
             line: before.matches('\n').count() + 1,
-            column: before
-                .rsplit('\n')
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .count()
-                + 1,
+            column: before.rsplit('\n').next().unwrap_or_default().chars().count() + 1,
             message: error.message().to_owned(),
         }
     })
@@ -128,18 +100,12 @@ fn default_table(environment: &Environment) -> Table {
 }
 
 fn from_environment(environment: &Environment) -> impl Iterator<Item = (&'static Setting, &str)> {
-    SETTINGS
-        .iter()
-        .filter_map(|setting| Some((setting, environment.get(&setting.variable())?)))
+    SETTINGS.iter().filter_map(|setting| Some((setting, environment.get(&setting.variable())?)))
 }
 
 fn unknown_variables(environment: &Environment) -> Vec<Problem> {
-    let known: Vec<_> = SETTINGS
-        .iter()
-        .map(|setting| setting.flag)
-        .chain(COMMAND_FLAGS.iter().copied())
-        .map(variable_of)
-        .collect();
+    let known: Vec<_> =
+        SETTINGS.iter().map(|setting| setting.flag).chain(COMMAND_FLAGS.iter().copied()).map(variable_of).collect();
     environment
         .variables()
         .filter(|(name, value)| name.starts_with(ENV_PREFIX) && !is_service_link(name, value))
@@ -178,23 +144,13 @@ fn check_values(known: Table, given: &ExplicitValues, problems: &mut Vec<Problem
             }
             Err(message) => {
                 let key = dotted(&path);
-                problems.push(Problem::Value {
-                    origin: given.origin(&key),
-                    key,
-                    message,
-                });
+                problems.push(Problem::Value { origin: given.origin(&key), key, message });
             }
         }
     }
-    let config: Config = fitting
-        .try_into()
-        .expect("each of the values fits by itself");
+    let config: Config = fitting.try_into().expect("each of the values fits by itself");
     problems.extend(unknown_keys(&taken, &config, given));
-    let problem = |(key, message): (String, String)| Problem::Value {
-        origin: given.origin(&key),
-        key,
-        message,
-    };
+    let problem = |(key, message): (String, String)| Problem::Value { origin: given.origin(&key), key, message };
     problems.extend(config.problems().into_iter().map(problem));
     config
 }
@@ -202,17 +158,8 @@ fn check_values(known: Table, given: &ExplicitValues, problems: &mut Vec<Problem
 /// Adds the policies that the file names to the defaults. Each starts as a copy of the built-in policy.
 fn with_named_policies(mut known: Table, given: &Table) -> Table {
     let shipped = table_of(&PolicyConfig::default());
-    for name in given
-        .get("policies")
-        .and_then(Value::as_table)
-        .into_iter()
-        .flat_map(Table::keys)
-    {
-        layers::set(
-            &mut known,
-            &["policies".to_owned(), name.clone()],
-            Value::Table(shipped.clone()),
-        );
+    for name in given.get("policies").and_then(Value::as_table).into_iter().flat_map(Table::keys) {
+        layers::set(&mut known, &["policies".to_owned(), name.clone()], Value::Table(shipped.clone()));
     }
     known
 }
@@ -222,8 +169,7 @@ fn check_value(base: &Table, path: &[String], value: &Value) -> Result<(), Strin
     let mut table = base.clone();
     layers::set(&mut table, path, value.clone());
     let read: Result<Config, _> = table.try_into();
-    read.map(drop)
-        .map_err(|error: toml::de::Error| error.message().trim().to_owned())
+    read.map(drop).map_err(|error: toml::de::Error| error.message().trim().to_owned())
 }
 
 /// The given keys that do not exist.
@@ -235,10 +181,7 @@ fn unknown_keys(taken: &Table, config: &Config, given: &ExplicitValues) -> Vec<P
         origin: given.origin(&key),
         key,
     };
-    layers::missing(taken, &json)
-        .iter()
-        .map(|path| problem(dotted(path)))
-        .collect()
+    layers::missing(taken, &json).iter().map(|path| problem(dotted(path))).collect()
 }
 
 fn table_of(settings: &impl serde::Serialize) -> Table {

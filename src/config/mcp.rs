@@ -99,22 +99,11 @@ impl McpConfig {
         let key = |field: &str| format!("mcp.{name}.{field}");
         checks.require(is_web(url), &key("url"), not_web);
         for tenant in tenants {
-            checks.require(
-                tenant == EVERY_TENANT || is_tenant(tenant),
-                &key("tenants"),
-                || {
-                    format!(
-                        "{tenant:?} is not a valid tenant; \"{EVERY_TENANT}\" means all tenants"
-                    )
-                },
-            );
+            checks.require(tenant == EVERY_TENANT || is_tenant(tenant), &key("tenants"), || {
+                format!("{tenant:?} is not a valid tenant; \"{EVERY_TENANT}\" means all tenants")
+            });
         }
-        let tokens = [
-            token.is_some(),
-            token_env.is_some(),
-            token_file.is_some(),
-            oauth.is_some(),
-        ];
+        let tokens = [token.is_some(), token_env.is_some(), token_file.is_some(), oauth.is_some()];
         let tokens = tokens.iter().filter(|given| **given).count();
         checks.require(tokens <= 1, &key("token"), || {
             "set only one of token, token_env, token_file and oauth".to_owned()
@@ -124,16 +113,10 @@ impl McpConfig {
         }
         let sendable = |value: &SecretString| HeaderValue::from_str(value.expose_secret()).is_ok();
         let unsendable = || "contains invalid characters".to_owned();
-        checks.require(
-            token.as_ref().is_none_or(sendable),
-            &key("token"),
-            unsendable,
-        );
+        checks.require(token.as_ref().is_none_or(sendable), &key("token"), unsendable);
         for (header, value) in headers {
             let key = key(&format!("headers.{header}"));
-            checks.require(header.parse::<HeaderName>().is_ok(), &key, || {
-                "is not the name of a header".to_owned()
-            });
+            checks.require(header.parse::<HeaderName>().is_ok(), &key, || "is not the name of a header".to_owned());
             checks.require(sendable(value), &key, unsendable);
         }
         let positive = |duration: &Duration| !duration.is_zero();
@@ -147,10 +130,7 @@ impl McpConfig {
 
 impl OauthConfig {
     /// The client secret, read from the configured source. Returns `None` if none is configured.
-    pub fn client_secret(
-        &self,
-        environment: &Environment,
-    ) -> Result<Option<SecretString>, KeyError> {
+    pub fn client_secret(&self, environment: &Environment) -> Result<Option<SecretString>, KeyError> {
         let key = HttpConfig {
             api_key: self.client_secret.clone(),
             api_key_env: self.client_secret_env.clone(),
@@ -172,17 +152,10 @@ impl OauthConfig {
         } = self;
         let key = |field: &str| format!("{prefix}.{field}");
         checks.require(is_secure_url(token_url), &key("token_url"), || {
-            "must use https, or be on a loopback address: the client secret is sent to it"
-                .to_owned()
+            "must use https, or be on a loopback address: the client secret is sent to it".to_owned()
         });
-        checks.require(!client_id.is_empty(), &key("client_id"), || {
-            "must not be empty".to_owned()
-        });
-        let secrets = [
-            client_secret.is_some(),
-            client_secret_env.is_some(),
-            client_secret_file.is_some(),
-        ];
+        checks.require(!client_id.is_empty(), &key("client_id"), || "must not be empty".to_owned());
+        let secrets = [client_secret.is_some(), client_secret_env.is_some(), client_secret_file.is_some()];
         let secrets = secrets.iter().filter(|given| **given).count();
         checks.require(secrets == 1, &key("client_secret_env"), || {
             "set exactly one of client_secret, client_secret_env and client_secret_file".to_owned()
@@ -191,8 +164,7 @@ impl OauthConfig {
 }
 
 fn is_web(url: &str) -> bool {
-    url.parse::<Uri>()
-        .is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
+    url.parse::<Uri>().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
 }
 
 fn not_web() -> String {

@@ -58,8 +58,7 @@ pub use mcp::{EVERY_TENANT, McpConfig, OauthConfig, ServersConfig};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, OpenAiConfig};
 pub use policy::{
-    OutputLimitsConfig, PoliciesConfig, PolicyConfig, QueuePolicyConfig, SHIPPED_POLICY,
-    ToolPolicyConfig,
+    OutputLimitsConfig, PoliciesConfig, PolicyConfig, QueuePolicyConfig, SHIPPED_POLICY, ToolPolicyConfig,
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};

@@ -23,30 +23,17 @@ settings! {
 
 impl ModelsConfig {
     pub(super) fn check(&self, checks: &mut Checks, providers: &ProvidersConfig) {
-        check_reference(
-            "models.default_model",
-            &self.default_model,
-            checks,
-            providers,
-        );
+        check_reference("models.default_model", &self.default_model, checks, providers);
     }
 }
 
 /// Checks that a model reference names a configured provider. The models of the provider are not known yet.
-pub(super) fn check_reference(
-    key: &str,
-    reference: &str,
-    checks: &mut Checks,
-    providers: &ProvidersConfig,
-) {
+pub(super) fn check_reference(key: &str, reference: &str, checks: &mut Checks, providers: &ProvidersConfig) {
     match reference.split_once('/') {
         Some((provider, _)) if is_model_reference(reference) => {
             checks.require(providers.contains_key(provider), key, || {
                 let known: Vec<_> = providers.keys().map(String::as_str).collect();
-                format!(
-                    "no provider `{provider}` is configured; configured providers: {}",
-                    known.join(", ")
-                )
+                format!("no provider `{provider}` is configured; configured providers: {}", known.join(", "))
             });
         }
         Some(_) | None => {

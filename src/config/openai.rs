@@ -110,25 +110,13 @@ impl Dialect {
 }
 
 /// The service that defines this API.
-const DEFAULT_SERVICE: DefaultService = DefaultService {
-    base_url: OPENAI,
-    header: "authorization",
-    variable: "OPENAI_API_KEY",
-};
+const DEFAULT_SERVICE: DefaultService =
+    DefaultService { base_url: OPENAI, header: "authorization", variable: "OPENAI_API_KEY" };
 
 impl OpenAiConfig {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self {
-            base_url,
-            http,
-            dialect: _,
-            counted_as: _,
-            organization,
-            project,
-            developer_role: _,
-            rules,
-            models,
-        } = self;
+        let Self { base_url, http, dialect: _, counted_as: _, organization, project, developer_role: _, rules, models } =
+            self;
         http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
         let values = [("organization", organization), ("project", project)];
         http::check_sendable(checks, prefix, values);
@@ -144,10 +132,7 @@ mod tests {
     #[test]
     fn every_dialect_is_written_as_it_is_called() {
         for dialect in Dialect::ALL {
-            assert_eq!(
-                serde_json::to_value(dialect).expect("a name"),
-                dialect.name()
-            );
+            assert_eq!(serde_json::to_value(dialect).expect("a name"), dialect.name());
         }
     }
 }

@@ -19,16 +19,7 @@ pub const SHIPPED_POLICY: &str = "default";
 /// Policies by name. Settings that a policy leaves out are those of the built-in policy.
 pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
 
-choices!(
-    UnknownWindow,
-    ToolExecution,
-    TakeMode,
-    Keep,
-    Strategy,
-    InstructionsMode,
-    Guard,
-    PruneMode,
-);
+choices!(UnknownWindow, ToolExecution, TakeMode, Keep, Strategy, InstructionsMode, Guard, PruneMode,);
 plain!(Ratio, Kind::Number; Option<Ratio>, Kind::Number);
 
 settings! {
@@ -99,29 +90,10 @@ settings! {
 
 impl PolicyConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str, providers: &ProvidersConfig) {
-        let Self {
-            fallback_models,
-            prune,
-            ..
-        } = self;
-        check_fallbacks(
-            &format!("policies.{name}.fallback_models"),
-            fallback_models,
-            checks,
-            providers,
-        );
-        compaction::check(
-            &self.compaction,
-            checks,
-            &format!("policies.{name}.compaction"),
-        );
-        let PrunePolicy {
-            mode: _,
-            minimum_tokens,
-            protect_tokens,
-            protect_turns,
-            protected_tools: _,
-        } = prune;
+        let Self { fallback_models, prune, .. } = self;
+        check_fallbacks(&format!("policies.{name}.fallback_models"), fallback_models, checks, providers);
+        compaction::check(&self.compaction, checks, &format!("policies.{name}.compaction"));
+        let PrunePolicy { mode: _, minimum_tokens, protect_tokens, protect_turns, protected_tools: _ } = prune;
         let counts = [
             ("minimum_tokens", minimum_tokens, "tokens"),
             ("protect_tokens", protect_tokens, "tokens"),
@@ -138,9 +110,7 @@ fn check_fallbacks(key: &str, models: &[String], checks: &mut Checks, providers:
     checks.range(key, &models.len(), &(0..=MAX_FALLBACK_MODELS), "models");
     for (i, model) in models.iter().enumerate() {
         models::check_reference(key, model, checks, providers);
-        checks.require(!models[..i].contains(model), key, || {
-            format!("`{model}` is listed twice")
-        });
+        checks.require(!models[..i].contains(model), key, || format!("`{model}` is listed twice"));
     }
 }
 
@@ -151,27 +121,8 @@ pub(super) fn shipped_policies() -> PoliciesConfig {
 fn shipped_output_limits() -> BTreeMap<String, OutputLimitsConfig> {
     let unlimited = OutputLimitsConfig::default();
     BTreeMap::from([
-        (
-            "bash".to_owned(),
-            OutputLimitsConfig {
-                max_output_chars: 30_000,
-                ..unlimited
-            },
-        ),
-        (
-            "grep".to_owned(),
-            OutputLimitsConfig {
-                max_matches: 1000,
-                ..unlimited
-            },
-        ),
-        (
-            "read".to_owned(),
-            OutputLimitsConfig {
-                max_lines: 2000,
-                max_line_length: 2000,
-                ..unlimited
-            },
-        ),
+        ("bash".to_owned(), OutputLimitsConfig { max_output_chars: 30_000, ..unlimited }),
+        ("grep".to_owned(), OutputLimitsConfig { max_matches: 1000, ..unlimited }),
+        ("read".to_owned(), OutputLimitsConfig { max_lines: 2000, max_line_length: 2000, ..unlimited }),
     ])
 }

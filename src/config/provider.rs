@@ -87,10 +87,7 @@ impl ProviderConfig {
 
 /// The providers that need no configuration.
 pub(super) fn shipped_providers() -> ProvidersConfig {
-    BTreeMap::from([(
-        SCRIPTED_PROVIDER.to_owned(),
-        ProviderConfig::Scripted(ScriptedConfig::default()),
-    )])
+    BTreeMap::from([(SCRIPTED_PROVIDER.to_owned(), ProviderConfig::Scripted(ScriptedConfig::default()))])
 }
 
 impl ProviderConfig {
@@ -115,10 +112,7 @@ mod tests {
 
     #[test]
     fn the_kinds_are_those_of_the_file() {
-        let kinds: Vec<&str> = ProviderConfig::kinds()
-            .into_iter()
-            .map(|(kind, _)| kind)
-            .collect();
+        let kinds: Vec<&str> = ProviderConfig::kinds().into_iter().map(|(kind, _)| kind).collect();
         for kind in &kinds {
             let read: Result<ProviderConfig, _> = toml::from_str(&format!("kind = '{kind}'"));
             assert!(read.is_ok(), "{kind}: {read:?}");

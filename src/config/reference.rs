@@ -31,23 +31,16 @@ pub fn markdown() -> String {
 /// Writes a section, and those within it. `kind` is the kind of the named section that it belongs to.
 fn write_section(page: &mut String, prefix: &str, kind: &str, section: &Declared) {
     let all = flattened(&section.entries);
-    let (sections, settings): (Vec<&Entry>, Vec<&Entry>) = all
-        .iter()
-        .partition(|entry| !entry.kind.sections().is_empty());
+    let (sections, settings): (Vec<&Entry>, Vec<&Entry>) =
+        all.iter().partition(|entry| !entry.kind.sections().is_empty());
     if !settings.is_empty() {
         // The comment begins with the heading.
-        let (_, about) = section
-            .about
-            .split_once("`: ")
-            .unwrap_or(("", &section.about));
+        let (_, about) = section.about.split_once("`: ").unwrap_or(("", &section.about));
         let of_kind = match kind {
             "" => String::new(),
             kind => format!(" of `kind = \"{kind}\"`"),
         };
-        page.push_str(&format!(
-            "\n## `[{prefix}]`{of_kind}\n\n{}\n\n",
-            capitalized(about)
-        ));
+        page.push_str(&format!("\n## `[{prefix}]`{of_kind}\n\n{}\n\n", capitalized(about)));
         page.push_str("| setting | default | range | |\n|---|---|---|---|\n");
         for entry in settings {
             page.push_str(&row(entry));
@@ -56,11 +49,7 @@ fn write_section(page: &mut String, prefix: &str, kind: &str, section: &Declared
     for entry in sections {
         let key = entry.key(prefix);
         for nested in entry.kind.sections() {
-            let Nested {
-                is_named,
-                kind: own,
-                section,
-            } = nested;
+            let Nested { is_named, kind: own, section } = nested;
             let kind = if own.is_empty() { kind } else { own };
             if !is_named {
                 write_section(page, &key, kind, &section);
@@ -70,10 +59,7 @@ fn write_section(page: &mut String, prefix: &str, kind: &str, section: &Declared
             for (name, table) in entry.default.as_object().into_iter().flatten() {
                 let set = differing(table, &section);
                 if !set.is_empty() {
-                    page.push_str(&format!(
-                        "\n`{key}.{name}` exists by default, with {}.\n",
-                        set.join(", ")
-                    ));
+                    page.push_str(&format!("\n`{key}.{name}` exists by default, with {}.\n", set.join(", ")));
                 }
             }
         }
@@ -82,10 +68,7 @@ fn write_section(page: &mut String, prefix: &str, kind: &str, section: &Declared
 
 /// The settings of a table that are not the defaults of its section.
 fn differing(table: &Value, section: &Declared) -> Vec<String> {
-    let own = section
-        .entries
-        .iter()
-        .filter(|entry| entry.kind.sections().is_empty());
+    let own = section.entries.iter().filter(|entry| entry.kind.sections().is_empty());
     let set = own.filter_map(|entry| {
         let value = table.get(entry.name)?;
         (*value != entry.default).then(|| format!("`{} = {}`", entry.name, text(value)))
@@ -95,10 +78,7 @@ fn differing(table: &Value, section: &Declared) -> Vec<String> {
 
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
-    chars
-        .next()
-        .map(|first| first.to_uppercase().chain(chars).collect())
-        .unwrap_or_default()
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// The settings of a section, with flattened sections replaced by their settings.
@@ -120,29 +100,16 @@ fn row(entry: &Entry) -> String {
         Value::Object(map) if map.is_empty() => "none".to_owned(),
         Value::Array(list) if list.is_empty() => "none".to_owned(),
         Value::String(text) if text.is_empty() => "empty".to_owned(),
-        value @ (Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_)) => {
+        value @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
             format!("`{}`", amount(value, unit(entry)))
         }
     };
     let doc = entry.doc.replace('|', "\\|");
-    format!(
-        "| `{}` | {default} | {} | {doc} |\n",
-        entry.name,
-        range(entry)
-    )
+    format!("| `{}` | {default} | {} | {doc} |\n", entry.name, range(entry))
 }
 
 fn range(entry: &Entry) -> String {
-    if let Some(AllowedRange {
-        min: least,
-        max: most,
-        unit,
-    }) = &entry.allowed
-    {
+    if let Some(AllowedRange { min: least, max: most, unit }) = &entry.allowed {
         let [least, most] = [least, most].map(|end| amount(end, unit));
         let unit = if *unit == BYTES { "" } else { unit };
         return format!("{least} to {most} {unit}").trim_end().to_owned();
@@ -164,18 +131,14 @@ fn amount(value: &Value, unit: &str) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let bytes = value.as_u64().filter(|_| unit == BYTES);
     let in_unit = bytes.and_then(|bytes| {
-        let (shift, name) = UNITS
-            .into_iter()
-            .find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0)?;
+        let (shift, name) = UNITS.into_iter().find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0)?;
         Some(format!("{} {name}", bytes >> shift))
     });
     in_unit.unwrap_or_else(|| text(value))
 }
 
 fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The JSON schema of a configuration file.
@@ -220,12 +183,7 @@ fn schema_of_setting(entry: &Entry) -> Value {
 
 fn with_range(kind: &str, entry: &Entry) -> Value {
     let mut schema = json!({ "type": kind });
-    if let Some(AllowedRange {
-        min: least,
-        max: most,
-        ..
-    }) = &entry.allowed
-    {
+    if let Some(AllowedRange { min: least, max: most, .. }) = &entry.allowed {
         schema["minimum"] = least.clone();
         schema["maximum"] = most.clone();
     }

@@ -13,11 +13,8 @@ impl PolicyConfig {
     /// The policy that these settings define.
     pub fn resolved(&self) -> Policy {
         let tools = &self.tools;
-        let by_name: BTreeMap<_, _> = tools
-            .output_limits
-            .iter()
-            .map(|(name, limits)| (name.clone(), limits.resolved()))
-            .collect();
+        let by_name: BTreeMap<_, _> =
+            tools.output_limits.iter().map(|(name, limits)| (name.clone(), limits.resolved())).collect();
         Policy {
             execution: tools.execution,
             default_output_limits: tools.default_output_limits.resolved(),
@@ -56,13 +53,7 @@ impl PolicyConfig {
 
 impl OutputLimitsConfig {
     fn resolved(&self) -> OutputLimits {
-        let Self {
-            max_output_chars,
-            max_lines,
-            max_line_length,
-            max_matches,
-            keep,
-        } = *self;
+        let Self { max_output_chars, max_lines, max_line_length, max_matches, keep } = *self;
         let set = |limit: u32| (limit > 0).then_some(limit);
         OutputLimits {
             max_chars: set(max_output_chars),
@@ -80,9 +71,6 @@ mod tests {
 
     #[test]
     fn the_shipped_settings_are_the_models_defaults() {
-        assert_eq!(
-            PolicyConfig::default().resolved_context(),
-            ContextPolicy::default()
-        );
+        assert_eq!(PolicyConfig::default().resolved_context(), ContextPolicy::default());
     }
 }

@@ -83,36 +83,21 @@ impl ResponsesDialect {
 }
 
 /// The service that defines this API.
-const DEFAULT_SERVICE: DefaultService = DefaultService {
-    base_url: OPENAI,
-    header: "authorization",
-    variable: "OPENAI_API_KEY",
-};
+const DEFAULT_SERVICE: DefaultService =
+    DefaultService { base_url: OPENAI, header: "authorization", variable: "OPENAI_API_KEY" };
 
 impl ResponsesConfig {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self {
-            base_url,
-            http,
-            dialect: _,
-            api_version,
-            organization,
-            project,
-            rules: _,
-            models,
-        } = self;
+        let Self { base_url, http, dialect: _, api_version, organization, project, rules: _, models } = self;
         let key = |name: &str| format!("{prefix}.{name}");
         http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
         let plain = |version: &str| {
-            let fits =
-                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
             !version.is_empty() && version.bytes().all(fits)
         };
-        checks.require(
-            api_version.as_deref().is_none_or(plain),
-            &key("api_version"),
-            || "must consist of letters, digits, '-', '.' and '_', such as \"preview\"".to_owned(),
-        );
+        checks.require(api_version.as_deref().is_none_or(plain), &key("api_version"), || {
+            "must consist of letters, digits, '-', '.' and '_', such as \"preview\"".to_owned()
+        });
         let values = [("organization", organization), ("project", project)];
         http::check_sendable(checks, prefix, values);
         http::check_models(checks, prefix, models);
@@ -126,10 +111,7 @@ mod tests {
     #[test]
     fn every_dialect_of_responses_is_written_as_it_is_called() {
         for dialect in ResponsesDialect::ALL {
-            assert_eq!(
-                serde_json::to_value(dialect).expect("a name"),
-                dialect.name()
-            );
+            assert_eq!(serde_json::to_value(dialect).expect("a name"), dialect.name());
         }
     }
 }

@@ -127,23 +127,11 @@ pub enum SignedReasoning {
     Unsigned,
 }
 
-choices!(
-    ReasoningBack,
-    ReasoningField,
-    CallIds,
-    EffortForm,
-    EncryptedReasoning,
-    SignedReasoning,
-);
+choices!(ReasoningBack, ReasoningField, CallIds, EffortForm, EncryptedReasoning, SignedReasoning,);
 
 impl ChatRules {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self {
-            reasoning_back,
-            reasoning_field,
-            reasoning_placeholder,
-            ..
-        } = self;
+        let Self { reasoning_back, reasoning_field, reasoning_placeholder, .. } = self;
         let key = |name: &str| format!("{prefix}.rules.{name}");
         let is_text = match reasoning_back {
             Some(ReasoningBack::InLoop | ReasoningBack::WhileCalls) => true,
@@ -151,10 +139,7 @@ impl ChatRules {
         };
         let of_text = [
             ("reasoning_field", reasoning_field.is_some()),
-            (
-                "reasoning_placeholder",
-                *reasoning_placeholder == Some(true),
-            ),
+            ("reasoning_placeholder", *reasoning_placeholder == Some(true)),
         ];
         for (name, is_set) in of_text {
             checks.require(is_text || !is_set, &key(name), || {

@@ -93,17 +93,10 @@ impl ServerConfig {
     }
 
     pub(super) fn check(&self, checks: &mut Checks, tls: &TlsConfig, auth: &AuthConfig) {
-        let Self {
-            listen,
-            admin_listen,
-            insecure_no_auth,
-            ..
-        } = self;
-        checks.require(
-            *admin_listen != Some(*listen),
-            "server.admin_listen",
-            || "must differ from server.listen".to_owned(),
-        );
+        let Self { listen, admin_listen, insecure_no_auth, .. } = self;
+        checks.require(*admin_listen != Some(*listen), "server.admin_listen", || {
+            "must differ from server.listen".to_owned()
+        });
         let guarded = listen.ip().is_loopback() || *insecure_no_auth;
         checks.require(guarded || auth.required, "server.listen", || {
             format!(

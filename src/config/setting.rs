@@ -59,99 +59,23 @@ pub fn variable_of(flag: &str) -> String {
 
 /// The settings with a flag and an environment variable. All other settings are set in the file.
 pub const SETTINGS: &[Setting] = &[
-    Setting {
-        flag: "listen",
-        key: "server.listen",
-        value_name: "ADDRESS:PORT",
-    },
-    Setting {
-        flag: "admin-listen",
-        key: "server.admin_listen",
-        value_name: "ADDRESS:PORT",
-    },
-    Setting {
-        flag: "insecure-no-auth",
-        key: "server.insecure_no_auth",
-        value_name: "BOOL",
-    },
-    Setting {
-        flag: "auth-required",
-        key: "auth.required",
-        value_name: "BOOL",
-    },
-    Setting {
-        flag: "keys-file",
-        key: "auth.keys_file",
-        value_name: "FILE",
-    },
-    Setting {
-        flag: "tls-cert",
-        key: "tls.cert_file",
-        value_name: "FILE",
-    },
-    Setting {
-        flag: "tls-key",
-        key: "tls.key_file",
-        value_name: "FILE",
-    },
-    Setting {
-        flag: "tls-client-ca",
-        key: "tls.client_ca_file",
-        value_name: "FILE",
-    },
-    Setting {
-        flag: "tls-terminated-elsewhere",
-        key: "tls.terminated_elsewhere",
-        value_name: "BOOL",
-    },
-    Setting {
-        flag: "database-url",
-        key: "database.url",
-        value_name: "URL",
-    },
-    Setting {
-        flag: "migrate",
-        key: "database.migrate_on_start",
-        value_name: "BOOL",
-    },
-    Setting {
-        flag: "data-dir",
-        key: "embedded.data_dir",
-        value_name: "DIR",
-    },
-    Setting {
-        flag: "pg-bin-dir",
-        key: "embedded.bin_dir",
-        value_name: "DIR",
-    },
-    Setting {
-        flag: "lease-ttl",
-        key: "turn.lease_ttl",
-        value_name: "DURATION",
-    },
-    Setting {
-        flag: "default-model",
-        key: "models.default_model",
-        value_name: "PROVIDER/MODEL",
-    },
-    Setting {
-        flag: "script-dir",
-        key: "providers.scripted.script_dir",
-        value_name: "DIR",
-    },
-    Setting {
-        flag: "log",
-        key: "telemetry.log",
-        value_name: "FILTER",
-    },
-    Setting {
-        flag: "log-format",
-        key: "telemetry.log_format",
-        value_name: "FORMAT",
-    },
-    Setting {
-        flag: "otlp-endpoint",
-        key: "telemetry.otlp.endpoint",
-        value_name: "URL",
-    },
+    Setting { flag: "listen", key: "server.listen", value_name: "ADDRESS:PORT" },
+    Setting { flag: "admin-listen", key: "server.admin_listen", value_name: "ADDRESS:PORT" },
+    Setting { flag: "insecure-no-auth", key: "server.insecure_no_auth", value_name: "BOOL" },
+    Setting { flag: "auth-required", key: "auth.required", value_name: "BOOL" },
+    Setting { flag: "keys-file", key: "auth.keys_file", value_name: "FILE" },
+    Setting { flag: "tls-cert", key: "tls.cert_file", value_name: "FILE" },
+    Setting { flag: "tls-key", key: "tls.key_file", value_name: "FILE" },
+    Setting { flag: "tls-client-ca", key: "tls.client_ca_file", value_name: "FILE" },
+    Setting { flag: "tls-terminated-elsewhere", key: "tls.terminated_elsewhere", value_name: "BOOL" },
+    Setting { flag: "database-url", key: "database.url", value_name: "URL" },
+    Setting { flag: "migrate", key: "database.migrate_on_start", value_name: "BOOL" },
+    Setting { flag: "data-dir", key: "embedded.data_dir", value_name: "DIR" },
+    Setting { flag: "pg-bin-dir", key: "embedded.bin_dir", value_name: "DIR" },
+    Setting { flag: "lease-ttl", key: "turn.lease_ttl", value_name: "DURATION" },
+    Setting { flag: "default-model", key: "models.default_model", value_name: "PROVIDER/MODEL" },
+    Setting { flag: "script-dir", key: "providers.scripted.script_dir", value_name: "DIR" },
+    Setting { flag: "log", key: "telemetry.log", value_name: "FILTER" },
+    Setting { flag: "log-format", key: "telemetry.log_format", value_name: "FORMAT" },
+    Setting { flag: "otlp-endpoint", key: "telemetry.otlp.endpoint", value_name: "URL" },
 ];

@@ -2,10 +2,7 @@
 
 /// The most similar name in `known`. Returns `None` if none is similar enough. A name with the same last component in
 /// another section counts as similar.
-pub(super) fn nearest<'a>(
-    unknown: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|name| (distance(unknown, name), name))
@@ -16,11 +13,7 @@ pub(super) fn nearest<'a>(
 
 fn distance(unknown: &str, name: &str) -> usize {
     let whole = strsim::damerau_levenshtein(unknown, name);
-    if last_word(unknown) == last_word(name) {
-        whole.min(1)
-    } else {
-        whole
-    }
+    if last_word(unknown) == last_word(name) { whole.min(1) } else { whole }
 }
 
 fn tolerance(name: &str) -> usize {

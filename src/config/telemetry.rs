@@ -83,10 +83,7 @@ impl TelemetryConfig {
     pub(super) fn check(&self, checks: &mut Checks) {
         let Self { log, .. } = self;
         if let Err(error) = EnvFilter::try_new(log) {
-            checks.fail(
-                "telemetry.log",
-                format!("`{log}` is not a log filter: {error}"),
-            );
+            checks.fail("telemetry.log", format!("`{log}` is not a log filter: {error}"));
         }
         self.otlp.check(checks);
     }
@@ -95,14 +92,10 @@ impl TelemetryConfig {
 impl OtlpConfig {
     fn check(&self, checks: &mut Checks) {
         if let Some(endpoint) = &self.endpoint {
-            let host = endpoint
-                .strip_prefix("http://")
-                .or_else(|| endpoint.strip_prefix("https://"));
-            checks.require(
-                host.is_some_and(|host| !host.is_empty() && !host.contains('@')),
-                ENDPOINT,
-                || "must be a URL such as http://localhost:4318, without credentials".to_owned(),
-            );
+            let host = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+            checks.require(host.is_some_and(|host| !host.is_empty() && !host.contains('@')), ENDPOINT, || {
+                "must be a URL such as http://localhost:4318, without credentials".to_owned()
+            });
         }
     }
 }

@@ -28,37 +28,21 @@ impl TlsConfig {
     }
 
     pub(super) fn check(&self, checks: &mut Checks, certificates_expected: bool) {
-        let Self {
-            cert_file,
-            key_file,
-            client_ca_file,
-            client_cert_required,
-            terminated_elsewhere,
-        } = self;
-        checks.require(
-            cert_file.is_some() == key_file.is_some(),
-            "tls.key_file",
-            || "tls.cert_file and tls.key_file must be set together".to_owned(),
-        );
-        checks.require(
-            client_ca_file.is_none() || cert_file.is_some(),
-            "tls.client_ca_file",
-            || "client certificates require TLS: set tls.cert_file".to_owned(),
-        );
-        checks.require(
-            !client_cert_required || client_ca_file.is_some(),
-            "tls.client_cert_required",
-            || "requires tls.client_ca_file".to_owned(),
-        );
-        checks.require(
-            !certificates_expected || client_ca_file.is_some(),
-            "tls.client_ca_file",
-            || "must be set if auth.certificates is set".to_owned(),
-        );
-        checks.require(
-            !terminated_elsewhere || cert_file.is_none(),
-            "tls.terminated_elsewhere",
-            || "must be false if tls.cert_file is set".to_owned(),
-        );
+        let Self { cert_file, key_file, client_ca_file, client_cert_required, terminated_elsewhere } = self;
+        checks.require(cert_file.is_some() == key_file.is_some(), "tls.key_file", || {
+            "tls.cert_file and tls.key_file must be set together".to_owned()
+        });
+        checks.require(client_ca_file.is_none() || cert_file.is_some(), "tls.client_ca_file", || {
+            "client certificates require TLS: set tls.cert_file".to_owned()
+        });
+        checks.require(!client_cert_required || client_ca_file.is_some(), "tls.client_cert_required", || {
+            "requires tls.client_ca_file".to_owned()
+        });
+        checks.require(!certificates_expected || client_ca_file.is_some(), "tls.client_ca_file", || {
+            "must be set if auth.certificates is set".to_owned()
+        });
+        checks.require(!terminated_elsewhere || cert_file.is_none(), "tls.terminated_elsewhere", || {
+            "must be false if tls.cert_file is set".to_owned()
+        });
     }
 }

@@ -35,11 +35,7 @@ pub struct WindowUnknown;
 
 impl Budget {
     /// The budget of a model under a policy. `window` and `max_output` are the model's limits, if known.
-    pub fn of(
-        policy: &ContextPolicy,
-        window: Option<u32>,
-        max_output: Option<u32>,
-    ) -> Result<Self, WindowUnknown> {
+    pub fn of(policy: &ContextPolicy, window: Option<u32>, max_output: Option<u32>) -> Result<Self, WindowUnknown> {
         let known = policy.context_window.or(window);
         let window = match (known, policy.unknown_window) {
             (Some(window), UnknownWindow::Assume | UnknownWindow::Refuse) => window,
@@ -58,11 +54,7 @@ impl Budget {
         };
         let by_model = by_model.min(most);
         let reserve = policy.output_reserve.unwrap_or(by_model).min(window);
-        Ok(Self {
-            window,
-            reserve,
-            assumed: known.is_none(),
-        })
+        Ok(Self { window, reserve, assumed: known.is_none() })
     }
 
     /// The largest prompt that leaves room for the response (feature row D14).
@@ -90,11 +82,7 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn budget(
-        window: Option<u32>,
-        max_output: Option<u32>,
-        policy: ContextPolicy,
-    ) -> Result<Budget, WindowUnknown> {
+    fn budget(window: Option<u32>, max_output: Option<u32>, policy: ContextPolicy) -> Result<Budget, WindowUnknown> {
         Budget::of(&policy, window, max_output)
     }
 
@@ -102,42 +90,19 @@ mod tests {
     #[test]
     fn the_reserve_is_the_policys_or_the_models_within_bounds() {
         let shipped = ContextPolicy::default;
-        let reserved = |reserve| ContextPolicy {
-            output_reserve: Some(reserve),
-            ..shipped()
-        };
+        let reserved = |reserve| ContextPolicy { output_reserve: Some(reserve), ..shipped() };
         let table = [
-            (
-                Some(200_000),
-                Some(16_000),
-                shipped(),
-                (200_000, 16_000, false),
-            ),
-            (
-                Some(1_000_000),
-                Some(64_000),
-                shipped(),
-                (1_000_000, 32_000, false),
-            ),
+            (Some(200_000), Some(16_000), shipped(), (200_000, 16_000, false)),
+            (Some(1_000_000), Some(64_000), shipped(), (1_000_000, 32_000, false)),
             (Some(2_048), None, shipped(), (2_048, 512, false)),
             (Some(4_096), None, shipped(), (4_096, 1_024, false)),
             (Some(4_096), Some(4_096), shipped(), (4_096, 1_024, false)),
             (Some(8_192), None, shipped(), (8_192, 2_048, false)),
             (Some(16_384), None, shipped(), (16_384, 4_096, false)),
             (Some(31_999), None, shipped(), (31_999, 4_096, false)),
-            (
-                Some(32_768),
-                Some(32_768),
-                shipped(),
-                (32_768, 16_384, false),
-            ),
+            (Some(32_768), Some(32_768), shipped(), (32_768, 16_384, false)),
             (None, Some(64_000), shipped(), (16_000, 4_096, true)),
-            (
-                Some(200_000),
-                Some(16_000),
-                reserved(0),
-                (200_000, 0, false),
-            ),
+            (Some(200_000), Some(16_000), reserved(0), (200_000, 0, false)),
             (
                 Some(4_096),
                 Some(4_096),
@@ -149,57 +114,29 @@ mod tests {
             (
                 Some(200_000),
                 Some(16_000),
-                ContextPolicy {
-                    context_window: Some(50_000),
-                    ..shipped()
-                },
+                ContextPolicy { context_window: Some(50_000), ..shipped() },
                 (50_000, 16_000, false),
             ),
         ];
         for (window, max_output, policy, (expected, reserve, assumed)) in table {
-            let expected = Ok(Budget {
-                window: expected,
-                reserve,
-                assumed,
-            });
-            assert_eq!(
-                budget(window, max_output, policy.clone()),
-                expected,
-                "{window:?} {max_output:?} {policy:?}"
-            );
+            let expected = Ok(Budget { window: expected, reserve, assumed });
+            assert_eq!(budget(window, max_output, policy.clone()), expected, "{window:?} {max_output:?} {policy:?}");
         }
     }
 
     /// Row S4
     #[test]
     fn an_unknown_window_is_assumed_or_refused_by_policy() {
-        let refuse = ContextPolicy {
-            unknown_window: UnknownWindow::Refuse,
-            ..ContextPolicy::default()
-        };
+        let refuse = ContextPolicy { unknown_window: UnknownWindow::Refuse, ..ContextPolicy::default() };
         assert_eq!(budget(None, None, refuse.clone()), Err(WindowUnknown));
         assert!(budget(Some(1), None, refuse.clone()).is_ok());
-        assert!(
-            budget(
-                None,
-                None,
-                ContextPolicy {
-                    context_window: Some(9),
-                    ..refuse
-                }
-            )
-            .is_ok()
-        );
+        assert!(budget(None, None, ContextPolicy { context_window: Some(9), ..refuse }).is_ok());
     }
 
     /// Row D14
     #[test]
     fn a_prompt_that_fits_exactly_does_not_overflow() {
-        let budget = Budget {
-            window: 200_000,
-            reserve: 16_000,
-            assumed: false,
-        };
+        let budget = Budget { window: 200_000, reserve: 16_000, assumed: false };
         assert_eq!(budget.room(), 184_000);
         for (size, too_large) in [(183_999, false), (184_000, false), (184_001, true)] {
             assert_eq!(budget.overflows(size), too_large, "{size}");
@@ -209,30 +146,18 @@ mod tests {
     /// Row S4
     #[test]
     fn context_is_nearly_full_above_nine_tenths_of_the_room() {
-        let budget = Budget {
-            window: 20_000,
-            reserve: 10_000,
-            assumed: false,
-        };
+        let budget = Budget { window: 20_000, reserve: 10_000, assumed: false };
         for (size, nearly) in [(0, false), (9_000, false), (9_001, true), (u32::MAX, true)] {
             assert_eq!(budget.nearly_full(size), nearly, "{size}");
         }
-        let none = Budget {
-            window: 4_096,
-            reserve: 4_096,
-            assumed: false,
-        };
+        let none = Budget { window: 4_096, reserve: 4_096, assumed: false };
         assert_eq!((none.nearly_full(0), none.nearly_full(1)), (false, true));
     }
 
     /// Row A8
     #[test]
     fn free_tokens_exclude_the_buffer_and_are_never_negative() {
-        let budget = Budget {
-            window: 200_000,
-            reserve: 16_000,
-            assumed: false,
-        };
+        let budget = Budget { window: 200_000, reserve: 16_000, assumed: false };
         assert_eq!(budget.free(52_100, 16_000), 131_900);
         assert_eq!(budget.free(190_000, 16_000), 0);
         assert_eq!(budget.free(250_000, 500), 0);

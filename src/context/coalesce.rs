@@ -24,10 +24,7 @@ pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
         parts.extend(message.parts);
     }
     // The labels are kept with the queued messages.
-    Some(InputMessage {
-        pinned,
-        ..InputMessage::new(Role::User, parts)
-    })
+    Some(InputMessage { pinned, ..InputMessage::new(Role::User, parts) })
 }
 
 /// The prefix of a message if there are several.
@@ -48,18 +45,11 @@ mod tests {
 
     fn message(parts: &[&str]) -> InputMessage {
         let texts = parts.iter().map(|part| Part::text(*part)).collect();
-        InputMessage {
-            metadata: [("of".to_owned(), parts.concat())].into(),
-            ..InputMessage::new(Role::User, texts)
-        }
+        InputMessage { metadata: [("of".to_owned(), parts.concat())].into(), ..InputMessage::new(Role::User, texts) }
     }
 
     fn texts(message: &InputMessage) -> Vec<&str> {
-        message
-            .parts
-            .iter()
-            .filter_map(|part| part.content.as_text())
-            .collect()
+        message.parts.iter().filter_map(|part| part.content.as_text()).collect()
     }
 
     /// Row D8
@@ -67,20 +57,14 @@ mod tests {
     fn one_queued_message_is_unchanged_and_several_get_an_introduction() {
         let check = |said: &[&[&str]], expected: &[&str]| {
             let merged = coalesce(said.iter().map(|parts| message(parts)).collect());
-            assert_eq!(
-                merged.as_ref().map(texts).unwrap_or_default(),
-                expected,
-                "{said:?}"
-            );
+            assert_eq!(merged.as_ref().map(texts).unwrap_or_default(), expected, "{said:?}");
         };
         check(&[], &[]);
         check(&[&["a"]], &["a"]);
         check(&[&["a"], &["b"]], &["First: ", "a", "\n\n", "Also: ", "b"]);
         check(
             &[&["a", "image"], &["file"], &["b"]],
-            &[
-                "[1]: ", "a", "image", "\n\n", "[2]: ", "file", "\n\n", "[3]: ", "b",
-            ],
+            &["[1]: ", "a", "image", "\n\n", "[2]: ", "file", "\n\n", "[3]: ", "b"],
         );
         let twelve: Vec<String> = (1..=12).map(|n| format!("m{n}")).collect();
         let said: Vec<InputMessage> = twelve.iter().map(|text| message(&[text])).collect();
@@ -91,10 +75,7 @@ mod tests {
     #[test]
     fn coalescing_keeps_labels_of_one_message_and_pins_all_if_one_is_pinned() {
         assert_eq!(coalesce(vec![message(&["a"])]), Some(message(&["a"])));
-        let pinned = InputMessage {
-            pinned: true,
-            ..message(&["b"])
-        };
+        let pinned = InputMessage { pinned: true, ..message(&["b"]) };
         let merged = coalesce(vec![message(&["a"]), pinned]).unwrap();
         assert!(merged.pinned && merged.metadata.is_empty());
     }
@@ -106,11 +87,7 @@ mod tests {
                 return Part::text(name);
             }
             let source = Source::Url(format!("https://example.org/{name}"));
-            Part::new(Content::Media(Media {
-                media_type: "image/png".to_owned(),
-                source,
-                filename: name,
-            }))
+            Part::new(Content::Media(Media { media_type: "image/png".to_owned(), source, filename: name }))
         })
     }
 

@@ -9,8 +9,7 @@ use super::{
     template::{Template, Term, Terms},
 };
 use crate::model::{
-    Calibration, Category, Content, Generation, Message, RequestDiff, Role, TokenBasis, TokenCount,
-    Tool, ToolCategory,
+    Calibration, Category, Content, Generation, Message, RequestDiff, Role, TokenBasis, TokenCount, Tool, ToolCategory,
 };
 
 #[cfg(test)]
@@ -72,66 +71,34 @@ impl CountInput {
     /// Counts the prompt. The total is `reported`, the provider's own count, if given. Takes time linear in the size of
     /// the text.
     pub fn count(&self, reported: Option<u32>) -> Counts {
-        let Self {
-            template,
-            calibration,
-            system,
-            tools,
-            generation,
-            messages,
-            single,
-            measured,
-            arranged,
-        } = self;
+        let Self { template, calibration, system, tools, generation, messages, single, measured, arranged } = self;
         let (all, last) = arranged;
         let mut whole = template.terms_of(system, tools, messages, generation);
         whole.add(&template.terms_of_arrangement(all));
         let first = messages.len().saturating_sub(*single);
-        let one = |message: &Message| {
-            calibration.apply(template.count(&template.terms_of_message(message)))
-        };
+        let one = |message: &Message| calibration.apply(template.count(&template.terms_of_message(message)));
         let single: Vec<TokenCount> = messages[first..].iter().map(one).collect();
         let total = match (reported, measured) {
             (Some(reported), _) => reported_count(reported),
             (None, Some(measured)) => {
                 let size = single.iter().fold(self.framed(measured, first), sum);
-                let between = template
-                    .costs
-                    .value(&template.terms_of_arrangement(last))
-                    .round() as i64;
-                TokenCount {
-                    tokens: size::clamp_tokens(i64::from(size.tokens) + between),
-                    ..size
-                }
+                let between = template.costs.value(&template.terms_of_arrangement(last)).round() as i64;
+                TokenCount { tokens: size::clamp_tokens(i64::from(size.tokens) + between), ..size }
             }
             (None, None) => calibration.apply(template.count(&whole)),
         };
-        Counts {
-            shares: self.shares(&whole, total.tokens),
-            total,
-            messages: single,
-        }
+        Counts { shares: self.shares(&whole, total.tokens), total, messages: single }
     }
 
     /// The measured size as part of a longer prompt: a response at the end of the measured messages gets the overhead
     /// of a message. If a message already follows it, the measured size includes that.
     fn framed(&self, measured: &TokenCount, first: usize) -> TokenCount {
-        let last = self.messages[..first]
-            .last()
-            .filter(|_| first < self.messages.len());
-        if measured.basis != TokenBasis::Actual
-            || last.is_none_or(|last| last.role != Role::Assistant)
-        {
+        let last = self.messages[..first].last().filter(|_| first < self.messages.len());
+        if measured.basis != TokenBasis::Actual || last.is_none_or(|last| last.role != Role::Assistant) {
             return measured.clone();
         }
-        let frame = self
-            .template
-            .costs
-            .of(&self.template.terms_of_frame(Role::Assistant, 0));
-        TokenCount {
-            tokens: measured.tokens.saturating_add(frame),
-            ..measured.clone()
-        }
+        let frame = self.template.costs.of(&self.template.terms_of_frame(Role::Assistant, 0));
+        TokenCount { tokens: measured.tokens.saturating_add(frame), ..measured.clone() }
     }
 
     /// Divides the total among the categories.
@@ -148,16 +115,8 @@ impl CountInput {
         outside.set(Term::Thinking, whole.get(Term::Thinking));
         outside.set(Term::ThinkingRequested, whole.get(Term::ThinkingRequested));
         rest.subtract(&outside);
-        spend(
-            TokenCategory::System,
-            &outside,
-            u32::from(!self.system.is_empty()),
-        );
-        let told = if whole.get(Term::Tools) > 0.0 {
-            &self.tools[..]
-        } else {
-            &[]
-        };
+        spend(TokenCategory::System, &outside, u32::from(!self.system.is_empty()));
+        let told = if whole.get(Term::Tools) > 0.0 { &self.tools[..] } else { &[] };
         for tool in told {
             let terms = self.template.terms_of_tool(tool);
             rest.subtract(&terms);
@@ -169,42 +128,19 @@ impl CountInput {
             for stored in &message.parts {
                 let terms = self.template.terms_of_part(&stored.part, message.role);
                 overhead.subtract(&terms);
-                spend(
-                    TokenCategory::Messages(category(message, &stored.part.content)),
-                    &terms,
-                    1,
-                );
+                spend(TokenCategory::Messages(category(message, &stored.part.content)), &terms, 1);
             }
-            let of_role = message
-                .parts
-                .first()
-                .map(|first| category(message, &first.part.content));
-            spend(
-                TokenCategory::Messages(of_role.unwrap_or(Category::User)),
-                &overhead,
-                0,
-            );
+            let of_role = message.parts.first().map(|first| category(message, &first.part.content));
+            spend(TokenCategory::Messages(of_role.unwrap_or(Category::User)), &overhead, 0);
         }
         // The rest belongs to all tools and calls together.
-        let on = told.first().map_or(TokenCategory::System, |tool| {
-            TokenCategory::Tools(tool.category)
-        });
+        let on = told.first().map_or(TokenCategory::System, |tool| TokenCategory::Tools(tool.category));
         spend(on, &rest, 0);
-        let tokens = apportion(
-            &spent
-                .values()
-                .map(|(tokens, _)| *tokens)
-                .collect::<Vec<_>>(),
-            total,
-        );
+        let tokens = apportion(&spent.values().map(|(tokens, _)| *tokens).collect::<Vec<_>>(), total);
         spent
             .into_iter()
             .zip(tokens)
-            .map(|((on, (_, count)), tokens)| CategoryTokens {
-                category: on,
-                tokens,
-                count,
-            })
+            .map(|((on, (_, count)), tokens)| CategoryTokens { category: on, tokens, count })
             .collect()
     }
 }
@@ -243,13 +179,8 @@ fn apportion(weights: &[f64], total: u32) -> Vec<u32> {
     for weight in weights {
         before += weight.max(0.0);
         // Rounding the running sum instead of each part keeps the total exact.
-        let until = if sum > 0.0 {
-            (f64::from(total) * (before / sum))
-                .round()
-                .min(f64::from(total)) as u32
-        } else {
-            0
-        };
+        let until =
+            if sum > 0.0 { (f64::from(total) * (before / sum)).round().min(f64::from(total)) as u32 } else { 0 };
         given.push(until - so_far);
         so_far = until;
     }

@@ -2,8 +2,7 @@
 
 use super::{media, template::ImageCost};
 use crate::model::{
-    Category, ClosedTranscript, Content, Message, Part, PartSize, Role, Tally, TokenBasis,
-    TokenCount, Tool, ToolResult,
+    Category, ClosedTranscript, Content, Message, Part, PartSize, Role, Tally, TokenBasis, TokenCount, Tool, ToolResult,
 };
 
 /// The estimator's name as stored with the counts.
@@ -28,20 +27,12 @@ pub fn part(part: &Part, role: Role) -> PartSize {
     let tokens = match &part.content {
         Content::Media(medium) => media::tokens(medium, ImageCost::default()),
         Content::ToolResult(result) => self::result(result),
-        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => {
-            self::text(text)
-        }
-        Content::ToolCall(call) => Tally::default()
-            .plus(&call.name)
-            .plus(&call.arguments)
-            .tokens(),
+        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => self::text(text),
+        Content::ToolCall(call) => Tally::default().plus(&call.name).plus(&call.arguments).tokens(),
         Content::ProviderItem(item) => self::text(&item.json),
         Content::Unknown(_) => 0,
     };
-    PartSize {
-        tokens,
-        category: category(&part.content, role),
-    }
+    PartSize { tokens, category: category(&part.content, role) }
 }
 
 /// The category of a part. System messages inside the conversation count as user text.
@@ -62,14 +53,8 @@ pub fn category(content: &Content, role: Role) -> Category {
 
 /// Size of a tool result: its texts and its media.
 fn result(result: &ToolResult) -> u32 {
-    let words = result
-        .texts()
-        .fold(Tally::default(), |tally, text| tally.plus(text))
-        .tokens();
-    result
-        .media()
-        .map(|medium| media::tokens(medium, ImageCost::default()))
-        .fold(words, u32::saturating_add)
+    let words = result.texts().fold(Tally::default(), |tally, text| tally.plus(text)).tokens();
+    result.media().map(|medium| media::tokens(medium, ImageCost::default())).fold(words, u32::saturating_add)
 }
 
 /// Size of a message: its parts and its overhead.
@@ -83,30 +68,19 @@ pub fn message(message: &Message) -> u32 {
 
 /// Size of the system prompt; 0 if it is empty.
 pub fn system(system: &str) -> u32 {
-    if system.is_empty() {
-        0
-    } else {
-        text(system).saturating_add(MESSAGE_OVERHEAD)
-    }
+    if system.is_empty() { 0 } else { text(system).saturating_add(MESSAGE_OVERHEAD) }
 }
 
 /// Size of a tool definition: name, description and schema.
 pub fn tool(tool: &Tool) -> u32 {
-    Tally::default()
-        .plus(&tool.name)
-        .plus(&tool.description)
-        .plus(tool.input_schema.as_deref().unwrap_or(""))
-        .tokens()
+    Tally::default().plus(&tool.name).plus(&tool.description).plus(tool.input_schema.as_deref().unwrap_or("")).tokens()
 }
 
 /// Size of the complete prompt of one call.
 pub fn prompt(instructions: &str, tools: &[Tool], transcript: &ClosedTranscript) -> TokenCount {
     let tools = tools.iter().map(tool);
     let messages = transcript.messages().iter().map(message);
-    let tokens = tools
-        .chain(messages)
-        .fold(system(instructions), u32::saturating_add)
-        .saturating_add(REPLY_PRIMING);
+    let tokens = tools.chain(messages).fold(system(instructions), u32::saturating_add).saturating_add(REPLY_PRIMING);
     count(tokens)
 }
 
@@ -159,11 +133,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_part_has_its_category() {
-        let call = ToolCall {
-            id: CallId::new("c1"),
-            name: "read".into(),
-            arguments: r#"{"a":1}"#.into(),
-        };
+        let call = ToolCall { id: CallId::new("c1"), name: "read".into(), arguments: r#"{"a":1}"#.into() };
         let result = ToolResult {
             call: CallId::new("c1"),
             name: "read".into(),
@@ -172,46 +142,19 @@ mod tests {
             truncation: None,
             display_text: String::new(),
         };
-        let reasoning = Content::Reasoning {
-            text: "hmm!".into(),
-            redacted: false,
-        };
+        let reasoning = Content::Reasoning { text: "hmm!".into(), redacted: false };
         let table = [
             (Part::text("abcd"), Role::User, 1, Category::User),
             (Part::text("abcd"), Role::System, 1, Category::User),
             (Part::text("abcd"), Role::Assistant, 1, Category::Assistant),
             (Part::text("abcd"), Role::Tool, 1, Category::ToolResults),
-            (
-                Part::new(Content::Refusal("no".into())),
-                Role::Assistant,
-                1,
-                Category::Assistant,
-            ),
-            (
-                Part::new(reasoning),
-                Role::Assistant,
-                1,
-                Category::Reasoning,
-            ),
-            (
-                Part::new(Content::ToolCall(call)),
-                Role::Assistant,
-                3,
-                Category::ToolCalls,
-            ), // 11 characters
-            (
-                Part::new(Content::ToolResult(result)),
-                Role::Tool,
-                2,
-                Category::ToolResults,
-            ), // 5 characters
+            (Part::new(Content::Refusal("no".into())), Role::Assistant, 1, Category::Assistant),
+            (Part::new(reasoning), Role::Assistant, 1, Category::Reasoning),
+            (Part::new(Content::ToolCall(call)), Role::Assistant, 3, Category::ToolCalls), // 11 characters
+            (Part::new(Content::ToolResult(result)), Role::Tool, 2, Category::ToolResults), // 5 characters
         ];
         for (input, role, tokens, category) in table {
-            assert_eq!(
-                part(&input, role),
-                PartSize { tokens, category },
-                "{input:?}"
-            );
+            assert_eq!(part(&input, role), PartSize { tokens, category }, "{input:?}");
         }
     }
 

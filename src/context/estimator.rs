@@ -47,28 +47,19 @@ impl NonTranscript {
     #[must_use]
     pub fn with_provider_tools(self, estimator: Estimator, definitions: &[&str]) -> Self {
         let sizes = definitions.iter().map(|json| estimator.provider_tool(json));
-        Self {
-            tools: sizes.fold(self.tools, u32::saturating_add),
-            ..self
-        }
+        Self { tools: sizes.fold(self.tools, u32::saturating_add), ..self }
     }
 
     /// The total.
     pub fn tokens(self) -> u32 {
-        self.instructions
-            .saturating_add(self.tools)
-            .saturating_add(self.priming)
+        self.instructions.saturating_add(self.tools).saturating_add(self.priming)
     }
 }
 
 impl Estimator {
     /// The estimator for models of a template.
     pub fn of(template: &'static Template) -> Self {
-        if template.is_of_a_family() {
-            Self::Family(template)
-        } else {
-            Self::Characters
-        }
+        if template.is_of_a_family() { Self::Family(template) } else { Self::Characters }
     }
 
     /// The name that is stored with counts.
@@ -93,16 +84,10 @@ impl Estimator {
         match self {
             Self::Characters => estimate::part(part, role),
             Self::Family(template) => {
-                let media = part
-                    .media()
-                    .map(|medium| f64::from(media::tokens(medium, ImageCost::default())))
-                    .sum();
+                let media = part.media().map(|medium| f64::from(media::tokens(medium, ImageCost::default()))).sum();
                 let mut terms = template.terms_of_part(part, role);
                 terms.set(Term::Media, media);
-                PartSize {
-                    tokens: template.costs.of(&terms),
-                    category: estimate::category(&part.content, role),
-                }
+                PartSize { tokens: template.costs.of(&terms), category: estimate::category(&part.content, role) }
             }
         }
     }
@@ -125,29 +110,13 @@ impl Estimator {
     ) -> NonTranscript {
         match self {
             Self::Characters => {
-                let tools = tools
-                    .into_iter()
-                    .map(estimate::tool)
-                    .fold(0, u32::saturating_add);
-                NonTranscript {
-                    instructions: estimate::system(system),
-                    tools,
-                    priming: estimate::REPLY_PRIMING,
-                }
+                let tools = tools.into_iter().map(estimate::tool).fold(0, u32::saturating_add);
+                NonTranscript { instructions: estimate::system(system), tools, priming: estimate::REPLY_PRIMING }
             }
             Self::Family(template) => {
-                let whole = template
-                    .costs
-                    .of(&template.non_transcript_terms(system, tools, generation));
-                let instructions = template
-                    .costs
-                    .of(&template.terms_of_instructions(system, generation))
-                    .min(whole);
-                NonTranscript {
-                    instructions,
-                    tools: whole - instructions,
-                    priming: 0,
-                }
+                let whole = template.costs.of(&template.non_transcript_terms(system, tools, generation));
+                let instructions = template.costs.of(&template.terms_of_instructions(system, generation)).min(whole);
+                NonTranscript { instructions, tools: whole - instructions, priming: 0 }
             }
         }
     }
@@ -178,9 +147,7 @@ impl Estimator {
     pub fn instruction(self, text: &str) -> u32 {
         match self {
             Self::Characters => estimate::text(text),
-            Self::Family(template) => template
-                .costs
-                .of(&Terms::some(Term::Text, template.memoized_tokens(text))),
+            Self::Family(template) => template.costs.of(&Terms::some(Term::Text, template.memoized_tokens(text))),
         }
     }
 
@@ -220,15 +187,13 @@ impl Estimator {
                     reasoning = reasoning.saturating_add(stored.size.tokens);
                 }
                 // Only the service knows how these are counted.
-                Content::Media(_)
-                | Content::ProviderItem(_)
-                | Content::ToolResult(_)
-                | Content::Unknown(_) => return reported,
+                Content::Media(_) | Content::ProviderItem(_) | Content::ToolResult(_) | Content::Unknown(_) => {
+                    return reported;
+                }
             }
         }
-        let parallel = self
-            .overhead(Role::Assistant, parts.iter().map(|stored| &stored.part))
-            .saturating_sub(self.frame());
+        let parallel =
+            self.overhead(Role::Assistant, parts.iter().map(|stored| &stored.part)).saturating_sub(self.frame());
         let said = said.saturating_add(parallel);
         let reasoning = match kept {
             KeptReasoning::Nothing => 0,
@@ -237,16 +202,10 @@ impl Estimator {
         };
         let estimated = said.saturating_add(reasoning);
         let is_apart = |more: u32, less: u32| {
-            more > less
-                .saturating_mul(MAX_DEVIATION_FACTOR)
-                .saturating_add(MIN_DEVIATION_TOKENS)
+            more > less.saturating_mul(MAX_DEVIATION_FACTOR).saturating_add(MIN_DEVIATION_TOKENS)
         };
         let holds_something_else = is_apart(reported, estimated) || is_apart(estimated, reported);
-        if calls > 0 || template.counts_exactly() || holds_something_else {
-            estimated
-        } else {
-            reported
-        }
+        if calls > 0 || template.counts_exactly() || holds_something_else { estimated } else { reported }
     }
 
     /// Tokens of a message in addition to its parts.
@@ -254,10 +213,7 @@ impl Estimator {
         match self {
             Self::Characters => estimate::MESSAGE_OVERHEAD,
             Self::Family(template) => {
-                let calls = parts
-                    .into_iter()
-                    .filter(|part| matches!(part.content, Content::ToolCall(_)))
-                    .count();
+                let calls = parts.into_iter().filter(|part| matches!(part.content, Content::ToolCall(_))).count();
                 template.costs.of(&template.terms_of_frame(role, calls))
             }
         }
@@ -281,18 +237,13 @@ mod tests {
     fn message(estimator: Estimator, message: &Message) -> u32 {
         let parts = || message.parts.iter().map(|stored| &stored.part);
         let overhead = estimator.overhead(message.role, parts());
-        parts()
-            .map(|part| estimator.part(part, message.role).tokens)
-            .fold(overhead, u32::saturating_add)
+        parts().map(|part| estimator.part(part, message.role).tokens).fold(overhead, u32::saturating_add)
     }
 
     #[test]
     fn a_model_of_no_family_is_counted_by_characters() {
         let unknown = Estimator::of(Template::of("scripted", "demo"));
-        assert_eq!(
-            (unknown, unknown.name().as_ref()),
-            (Estimator::Characters, "heuristic")
-        );
+        assert_eq!((unknown, unknown.name().as_ref()), (Estimator::Characters, "heuristic"));
         let said = testing::user("Figures: 3.14159 2.71828 1.41421");
         assert_eq!(message(unknown, &said), estimate::message(&said));
         assert_eq!(unknown.frame(), 0, "row A3");
@@ -316,20 +267,15 @@ mod tests {
         for (said, expected) in table {
             assert_eq!(message(gpt, &said), expected, "{:?}", said.parts);
         }
-        assert!(
-            estimate::text(figures) < 10,
-            "characters alone say half of it"
-        );
+        assert!(estimate::text(figures) < 10, "characters alone say half of it");
         assert!(gpt.is_loaded(), "by now");
         assert_eq!((gpt.frame(), family("mistral").frame()), (4, 1));
     }
 
     /// The parts of the message with their sizes.
     fn sized(estimator: Estimator, message: &Message) -> Vec<StoredPart> {
-        let sized = |stored: &StoredPart| StoredPart {
-            size: estimator.part(&stored.part, message.role),
-            ..stored.clone()
-        };
+        let sized =
+            |stored: &StoredPart| StoredPart { size: estimator.part(&stored.part, message.role), ..stored.clone() };
         message.parts.iter().map(sized).collect()
     }
 
@@ -348,23 +294,15 @@ mod tests {
     /// prompt.
     #[test]
     fn p10_a_tool_round_after_a_reported_call_costs_what_the_next_prompt_has_of_it() {
-        let capital = (
-            calling(&[("get_capital", r#"{"country":"UK"}"#)]),
-            testing::results(&[("get_capital", "London")]),
-        );
+        let capital =
+            (calling(&[("get_capital", r#"{"country":"UK"}"#)]), testing::results(&[("get_capital", "London")]));
         let unavailable = "Tool 'read_file_head' is currently unavailable. \
                            Please use 'read_file_tail' instead to read the file.";
         let both = (
             calling(&[("read_file_head", "{}"), ("read_file_tail", "{}")]),
-            testing::results(&[
-                ("read_file_head", unavailable),
-                ("read_file_tail", "hello world"),
-            ]),
+            testing::results(&[("read_file_head", unavailable), ("read_file_tail", "hello world")]),
         );
-        let sum = (
-            calling(&[("add", r#"{"x":2,"y":3}"#)]),
-            testing::results(&[("add", "transient failure; retry")]),
-        );
+        let sum = (calling(&[("add", r#"{"x":2,"y":3}"#)]), testing::results(&[("add", "transient failure; retry")]));
         let table = [
             ("gpt-4-chat", 53, 15, capital, 78),
             ("gpt-4-chat", 105, 42, both, 184),
@@ -372,18 +310,10 @@ mod tests {
         ];
         for (name, input, output, (answer, results), next) in table {
             let estimator = family(name);
-            let usage = Usage {
-                input,
-                output,
-                ..Usage::default()
-            };
-            let answered =
-                estimator.response(&sized(estimator, &answer), &usage, KeptReasoning::Nothing);
+            let usage = Usage { input, output, ..Usage::default() };
+            let answered = estimator.response(&sized(estimator, &answer), &usage, KeptReasoning::Nothing);
             let predicted = input + answered + estimator.frame() + message(estimator, &results);
-            assert!(
-                predicted.abs_diff(next) <= 3,
-                "{name}: {predicted} predicted, {next} reported"
-            );
+            assert!(predicted.abs_diff(next) <= 3, "{name}: {predicted} predicted, {next} reported");
         }
     }
 
@@ -394,19 +324,10 @@ mod tests {
         let estimator = family("claude-4.5");
         let table = [
             (22, 6, "run A probe", "Reply with exactly: run B probe"),
-            (
-                21,
-                5,
-                "first probe",
-                "Please answer again with exactly: retried probe",
-            ),
+            (21, 5, "first probe", "Please answer again with exactly: retried probe"),
         ];
         for (input, output, answer, next) in table {
-            let usage = Usage {
-                input,
-                output,
-                ..Usage::default()
-            };
+            let usage = Usage { input, output, ..Usage::default() };
             let answer = sized(estimator, &testing::assistant(answer));
             let answered = estimator.response(&answer, &usage, KeptReasoning::Nothing);
             let next = message(estimator, &testing::user(next));
@@ -421,10 +342,7 @@ mod tests {
         let thought = testing::message(
             Role::Assistant,
             vec![
-                Part::new(Content::Reasoning {
-                    text: "Hello, world!".to_owned(),
-                    redacted: false,
-                }),
+                Part::new(Content::Reasoning { text: "Hello, world!".to_owned(), redacted: false }),
                 said.parts[0].part.clone(),
             ],
         );
@@ -442,30 +360,21 @@ mod tests {
             (family("claude-4.5"), &said, 900, 0, nothing, 4),
         ];
         for (estimator, message, output, reasoning, kept, expected) in table {
-            let usage = Usage {
-                output,
-                reasoning,
-                ..Usage::default()
-            };
+            let usage = Usage { output, reasoning, ..Usage::default() };
             let answered = estimator.response(&sized(estimator, message), &usage, kept);
             assert_eq!(answered, expected, "{} {output} {kept:?}", estimator.name());
         }
         let item = testing::message(
             Role::Assistant,
-            vec![Part::new(Content::ProviderItem(
-                crate::model::ProviderItem {
-                    provider: "main".to_owned(),
-                    kind: "search".to_owned(),
-                    json: "{}".to_owned(),
-                    title: String::new(),
-                },
-            ))],
+            vec![Part::new(Content::ProviderItem(crate::model::ProviderItem {
+                provider: "main".to_owned(),
+                kind: "search".to_owned(),
+                json: "{}".to_owned(),
+                title: String::new(),
+            }))],
         );
         let gpt = family("gpt-4-responses");
-        let usage = Usage {
-            output: 77,
-            ..Usage::default()
-        };
+        let usage = Usage { output: 77, ..Usage::default() };
         assert_eq!(gpt.response(&sized(gpt, &item), &usage, nothing), 77);
     }
 
@@ -473,51 +382,24 @@ mod tests {
     fn each_result_has_a_frame_of_its_own() {
         let gpt = family("gpt-4-chat");
         let one = message(gpt, &testing::results(&[("look", "seen")]));
-        let both = message(
-            gpt,
-            &testing::results(&[("look", "seen"), ("look", "seen")]),
-        );
+        let both = message(gpt, &testing::results(&[("look", "seen"), ("look", "seen")]));
         assert_eq!(both, 2 * one);
     }
 
     #[test]
     fn a_family_counts_non_transcript_tokens_like_a_prompt_without_messages() {
         let tool = testing::tool("look");
-        let choices = [
-            None,
-            Some(ToolChoice::None),
-            Some(ToolChoice::Required),
-            Some(ToolChoice::Tool("look".into())),
-        ];
+        let choices = [None, Some(ToolChoice::None), Some(ToolChoice::Required), Some(ToolChoice::Tool("look".into()))];
         for template in Template::all().filter(|template| template.is_of_a_family()) {
-            for (system, told) in [
-                ("", false),
-                ("Be brief, please.", false),
-                ("", true),
-                ("Be brief, please.", true),
-            ] {
+            for (system, told) in [("", false), ("Be brief, please.", false), ("", true), ("Be brief, please.", true)] {
                 for choice in &choices {
-                    let tools = if told {
-                        std::slice::from_ref(&tool)
-                    } else {
-                        &[]
-                    };
-                    let generation = Generation {
-                        tool_choice: choice.clone(),
-                        ..Generation::default()
-                    };
-                    let whole = template
-                        .count(&template.terms_of(system, tools, &[], &generation))
-                        .tokens;
+                    let tools = if told { std::slice::from_ref(&tool) } else { &[] };
+                    let generation = Generation { tool_choice: choice.clone(), ..Generation::default() };
+                    let whole = template.count(&template.terms_of(system, tools, &[], &generation)).tokens;
                     let estimator = Estimator::of(template);
                     assert!(told || !estimator.has_counted("never seen", tools));
                     let outside = estimator.non_transcript(system, tools, &generation);
-                    assert_eq!(
-                        outside.tokens(),
-                        whole,
-                        "{} {system:?} {told} {choice:?}",
-                        template.name
-                    );
+                    assert_eq!(outside.tokens(), whole, "{} {system:?} {told} {choice:?}", template.name);
                     assert!(estimator.has_counted(system, tools));
                 }
             }
@@ -527,46 +409,22 @@ mod tests {
     #[test]
     fn non_transcript_tokens_of_an_unknown_family_are_counted_by_characters() {
         let tool = testing::tool("look"); // 31 characters
-        let table = [
-            ("", false, (0, 0)),
-            ("12345678", false, (2 + 4, 0)),
-            ("12345678", true, (2 + 4, 8)),
-        ];
+        let table = [("", false, (0, 0)), ("12345678", false, (2 + 4, 0)), ("12345678", true, (2 + 4, 8))];
         for (system, told, (instructions, tools)) in table {
-            let found = Estimator::Characters.non_transcript(
-                system,
-                Some(&tool).filter(|_| told),
-                &Generation::default(),
-            );
-            assert_eq!(
-                found,
-                NonTranscript {
-                    instructions,
-                    tools,
-                    priming: 3
-                },
-                "{system:?} {told}"
-            );
+            let found =
+                Estimator::Characters.non_transcript(system, Some(&tool).filter(|_| told), &Generation::default());
+            assert_eq!(found, NonTranscript { instructions, tools, priming: 3 }, "{system:?} {told}");
         }
     }
 
     #[test]
     fn media_cost_the_same_in_every_estimator() {
         let source = Source::Url("https://example.org/a.png".to_owned());
-        let picture = Media {
-            media_type: "image/png".to_owned(),
-            source,
-            filename: String::new(),
-        };
+        let picture = Media { media_type: "image/png".to_owned(), source, filename: String::new() };
         let part = Part::new(Content::Media(picture));
         for template in Template::all() {
             let counted = Estimator::of(template).part(&part, Role::User);
-            assert_eq!(
-                (counted.tokens, counted.category),
-                (1_600, Category::Media),
-                "{}",
-                template.name
-            );
+            assert_eq!((counted.tokens, counted.category), (1_600, Category::Media), "{}", template.name);
         }
     }
 

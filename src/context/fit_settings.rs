@@ -17,12 +17,7 @@ pub fn fit<'a>(
     let names: Vec<&str> = tools.into_iter().map(|tool| tool.name.as_str()).collect();
     let mut fitting = wanted.clone();
     let mut left_out = refused;
-    left_out.extend(
-        wanted
-            .tool_choice
-            .as_ref()
-            .and_then(|choice| impossible(choice, &names)),
-    );
+    left_out.extend(wanted.tool_choice.as_ref().and_then(|choice| impossible(choice, &names)));
     for Unsupported { setting, why: _ } in &left_out {
         fitting.clear(*setting);
     }
@@ -37,10 +32,7 @@ pub fn fit<'a>(
 
 /// The settings for this step: a forced tool call applies to the first step only.
 pub fn in_step(wanted: &Generation, step: u32) -> Generation {
-    let forced = wanted
-        .tool_choice
-        .as_ref()
-        .is_some_and(ToolChoice::is_forced);
+    let forced = wanted.tool_choice.as_ref().is_some_and(ToolChoice::is_forced);
     let mut settings = wanted.clone();
     if step > 1 && forced {
         settings.tool_choice = Some(ToolChoice::Auto);
@@ -59,10 +51,7 @@ fn impossible(choice: &ToolChoice, tools: &[&str]) -> Option<Unsupported> {
             return None;
         }
     };
-    Some(Unsupported {
-        setting: Setting::ToolChoice,
-        why,
-    })
+    Some(Unsupported { setting: Setting::ToolChoice, why })
 }
 
 #[cfg(test)]
@@ -72,10 +61,7 @@ mod tests {
 
     fn chosen(choice: &ToolChoice, step: u32, tools: &[&str]) -> (Option<ToolChoice>, usize) {
         let tools: Vec<Tool> = tools.iter().map(|name| testing::tool(name)).collect();
-        let wanted = Generation {
-            tool_choice: Some(choice.clone()),
-            ..Generation::default()
-        };
+        let wanted = Generation { tool_choice: Some(choice.clone()), ..Generation::default() };
         let (fitting, left_out) = fit(&wanted, step, &tools, Vec::new());
         assert!(left_out.iter().all(|it| it.setting == Setting::ToolChoice));
         (fitting.tool_choice, left_out.len())
@@ -89,18 +75,11 @@ mod tests {
     fn a_forced_call_holds_for_the_first_step_only() {
         let auto = ToolChoice::Auto;
         let none = ToolChoice::None;
-        for (choice, later) in [
-            (ToolChoice::Required, &auto),
-            (look(), &auto),
-            (ToolChoice::None, &none),
-            (ToolChoice::Auto, &auto),
-        ] {
+        for (choice, later) in
+            [(ToolChoice::Required, &auto), (look(), &auto), (ToolChoice::None, &none), (ToolChoice::Auto, &auto)]
+        {
             assert_eq!(chosen(&choice, 1, &["look"]), (Some(choice.clone()), 0));
-            assert_eq!(
-                chosen(&choice, 2, &["look"]),
-                (Some(later.clone()), 0),
-                "{choice:?}"
-            );
+            assert_eq!(chosen(&choice, 2, &["look"]), (Some(later.clone()), 0), "{choice:?}");
         }
     }
 
@@ -108,12 +87,7 @@ mod tests {
     fn a_forced_call_without_its_tool_is_left_out_and_said_so() {
         assert_eq!(chosen(&look(), 1, &["list"]), (None, 1));
         assert_eq!(chosen(&look(), 2, &["list"]), (None, 1));
-        let table = [
-            (ToolChoice::Auto, 0),
-            (ToolChoice::None, 0),
-            (ToolChoice::Required, 1),
-            (look(), 1),
-        ];
+        let table = [(ToolChoice::Auto, 0), (ToolChoice::None, 0), (ToolChoice::Required, 1), (look(), 1)];
         for (choice, said) in table {
             assert_eq!(chosen(&choice, 1, &[]), (None, said), "{choice:?}");
         }
@@ -121,35 +95,16 @@ mod tests {
 
     #[test]
     fn parallel_tool_calls_is_left_out_without_tools() {
-        let wanted = Generation {
-            parallel_tool_calls: Some(false),
-            ..Generation::default()
-        };
-        assert_eq!(
-            fit(&wanted, 1, &[], Vec::new()),
-            (Generation::default(), Vec::new())
-        );
-        assert_eq!(
-            fit(&wanted, 1, &[testing::tool("look")], Vec::new()),
-            (wanted, Vec::new())
-        );
+        let wanted = Generation { parallel_tool_calls: Some(false), ..Generation::default() };
+        assert_eq!(fit(&wanted, 1, &[], Vec::new()), (Generation::default(), Vec::new()));
+        assert_eq!(fit(&wanted, 1, &[testing::tool("look")], Vec::new()), (wanted, Vec::new()));
     }
 
     #[test]
     fn unsupported_generation_parameters_are_left_out() {
-        let wanted = Generation {
-            top_k: Some(1),
-            seed: Some(2),
-            ..Generation::default()
-        };
-        let refused = vec![Unsupported {
-            setting: Setting::TopK,
-            why: "It has none.".to_owned(),
-        }];
-        let expected = Generation {
-            top_k: None,
-            ..wanted.clone()
-        };
+        let wanted = Generation { top_k: Some(1), seed: Some(2), ..Generation::default() };
+        let refused = vec![Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() }];
+        let expected = Generation { top_k: None, ..wanted.clone() };
         assert_eq!(fit(&wanted, 1, &[], refused.clone()), (expected, refused));
     }
 }

@@ -7,21 +7,9 @@ use crate::model::{
 };
 
 /// Costs of media if the model is not known: minimum and maximum in tokens, and the number of bytes per token.
-const DOCUMENT: Rate = Rate {
-    least: 2_000,
-    most: 200_000,
-    bytes: 50,
-}; // a page in 100 KB
-const AUDIO: Rate = Rate {
-    least: 32,
-    most: 200_000,
-    bytes: 500,
-}; // a second has 32 tokens and 16 KB
-const VIDEO: Rate = Rate {
-    least: 263,
-    most: 1_000_000,
-    bytes: 1_000,
-}; // a second has 263 tokens and 256 KB
+const DOCUMENT: Rate = Rate { least: 2_000, most: 200_000, bytes: 50 }; // a page in 100 KB
+const AUDIO: Rate = Rate { least: 32, most: 200_000, bytes: 500 }; // a second has 32 tokens and 16 KB
+const VIDEO: Rate = Rate { least: 263, most: 1_000_000, bytes: 1_000 }; // a second has 263 tokens and 256 KB
 
 #[derive(Debug, Clone, Copy)]
 struct Rate {
@@ -53,9 +41,7 @@ pub fn tokens(media: &Media, pictures: ImageCost) -> u32 {
 pub fn unsupported_tokens(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
     let words = Tally::default().plus(UNSUPPORTED_TEXT).tokens();
     let media = part.media().filter(|media| refused(media, role));
-    media
-        .map(|media| tokens(media, ImageCost::default()).saturating_sub(words))
-        .fold(0, u32::saturating_add)
+    media.map(|media| tokens(media, ImageCost::default()).saturating_sub(words)).fold(0, u32::saturating_add)
 }
 
 /// A medium that was replaced by a text.
@@ -72,12 +58,7 @@ pub fn leave_out(
     model: &str,
     refused: impl Fn(&Media, Role) -> Option<String>,
 ) -> Vec<Replaced> {
-    let own = |message: &Message| {
-        message
-            .response
-            .as_ref()
-            .is_some_and(|response| response.model == model)
-    };
+    let own = |message: &Message| message.response.as_ref().is_some_and(|response| response.model == model);
     let news = messages.iter().rposition(own).map_or(0, |last| last + 1);
     let mut replaced = Vec::new();
     for (at, message) in messages.iter_mut().enumerate() {
@@ -87,17 +68,8 @@ pub fn leave_out(
             let why = refused(media, role)?;
             let media_type = media.media_type.clone();
             let filename = media.filename.clone();
-            let left_out = OmittedMedia {
-                message: id.clone(),
-                part,
-                media_type,
-                filename,
-                why,
-            };
-            replaced.push(Replaced {
-                left_out,
-                is_new: at >= news,
-            });
+            let left_out = OmittedMedia { message: id.clone(), part, media_type, filename, why };
+            replaced.push(Replaced { left_out, is_new: at >= news });
             Some(UNSUPPORTED_TEXT.to_owned())
         });
     }
@@ -116,16 +88,8 @@ mod tests {
     };
 
     fn kept(media_type: &str, bytes: u64, pixels: Option<Pixels>) -> Media {
-        let source = Source::Blob(BlobRef {
-            id: BlobId::new("b"),
-            bytes,
-            pixels,
-        });
-        Media {
-            media_type: media_type.to_owned(),
-            source,
-            filename: String::new(),
-        }
+        let source = Source::Blob(BlobRef { id: BlobId::new("b"), bytes, pixels });
+        Media { media_type: media_type.to_owned(), source, filename: String::new() }
     }
 
     #[test]
@@ -137,10 +101,7 @@ mod tests {
         let table = [
             (kept("image/png", 3_000_000, None), 1_600),
             (kept("image/png", 3_000_000, Pixels::new(280, 280)), 258),
-            (
-                kept("image/png", 3_000_000, Pixels::new(1_920, 1_080)),
-                2_691,
-            ),
+            (kept("image/png", 3_000_000, Pixels::new(1_920, 1_080)), 2_691),
             (kept("image/png", 1, Pixels::new(100_000, 100_000)), 3_969),
             (url("image/png"), 1_600),
             (kept("application/pdf", 1_000, None), 2_000),
@@ -160,29 +121,15 @@ mod tests {
     fn unsupported_media_are_counted_as_their_placeholder_text() {
         let pdf = || kept("application/pdf", 1_000_000, None);
         let mut given = testing::results(&[("look", "seen")]);
-        let Content::ToolResult(result) = &mut given.parts[0].part.content else {
-            panic!("not a result")
-        };
-        result
-            .parts
-            .push(OutputPart::Media(kept("image/png", 1, None)));
+        let Content::ToolResult(result) = &mut given.parts[0].part.content else { panic!("not a result") };
+        result.parts.push(OutputPart::Media(kept("image/png", 1, None)));
         let shown = Part::new(Content::Media(pdf()));
         let words = Tally::default().plus(UNSUPPORTED_TEXT).tokens();
         let given = &given.parts[0].part;
-        assert_eq!(
-            unsupported_tokens(&Part::text("a"), Role::User, |_, _| true),
-            0
-        );
-        assert_eq!(
-            unsupported_tokens(&shown, Role::User, |_, _| true),
-            20_000 - words
-        );
+        assert_eq!(unsupported_tokens(&Part::text("a"), Role::User, |_, _| true), 0);
+        assert_eq!(unsupported_tokens(&shown, Role::User, |_, _| true), 20_000 - words);
         for (refusing, expected) in [(Role::Tool, 1_600 - words), (Role::User, 0)] {
-            assert_eq!(
-                unsupported_tokens(given, Role::Tool, |_, role| role == refusing),
-                expected,
-                "{refusing:?}"
-            );
+            assert_eq!(unsupported_tokens(given, Role::Tool, |_, role| role == refusing), expected, "{refusing:?}");
         }
     }
 
@@ -191,41 +138,26 @@ mod tests {
     fn unsupported_media_become_placeholder_text_and_are_reported_once() {
         let picture = || kept("image/png", 1, None);
         let mut given = testing::results(&[("look", "seen")]);
-        let Content::ToolResult(result) = &mut given.parts[0].part.content else {
-            panic!("not a result")
-        };
+        let Content::ToolResult(result) = &mut given.parts[0].part.content else { panic!("not a result") };
         result.parts.push(OutputPart::Media(picture()));
         let said = || {
-            let parts = vec![
-                Part::text("a"),
-                Part::new(Content::Media(picture())),
-                Part::text("b"),
-            ];
+            let parts = vec![Part::text("a"), Part::new(Content::Media(picture())), Part::text("b")];
             testing::message(Role::User, parts)
         };
         let mut messages = vec![said(), testing::calls(&["look"]), given];
         let why = |_: &Media, role| (role == Role::User).then(|| "no pictures".to_owned());
         let left_out = leave_out(&mut messages, "a/b", why);
         let at: Vec<usize> = left_out.iter().map(|left| left.left_out.part).collect();
-        assert_eq!(
-            (at, left_out[0].left_out.why.as_str()),
-            (vec![1], "no pictures")
-        );
-        assert_eq!(
-            messages[0].parts[1].part.content,
-            Content::Text(UNSUPPORTED_TEXT.to_owned())
-        );
-        let Content::ToolResult(result) = &messages[2].parts[0].part.content else {
-            panic!("not a result")
-        };
+        assert_eq!((at, left_out[0].left_out.why.as_str()), (vec![1], "no pictures"));
+        assert_eq!(messages[0].parts[1].part.content, Content::Text(UNSUPPORTED_TEXT.to_owned()));
+        let Content::ToolResult(result) = &messages[2].parts[0].part.content else { panic!("not a result") };
         assert_eq!(result.media().count(), 1, "it is taken there");
 
         let all = |_: &Media, _| Some("nothing".to_owned());
         let mut answered = testing::assistant("I see.");
         answered.response = Some(testing::response("a/b"));
         let mut messages = vec![said(), answered, said()];
-        let new =
-            |replaced: Vec<Replaced>| replaced.into_iter().map(|it| it.is_new).collect::<Vec<_>>();
+        let new = |replaced: Vec<Replaced>| replaced.into_iter().map(|it| it.is_new).collect::<Vec<_>>();
         let told = new(leave_out(&mut messages.clone(), "a/b", all));
         assert_eq!(told, [false, true], "the first was told of before");
         assert_eq!(
@@ -233,10 +165,6 @@ mod tests {
             [true, true],
             "another model sees both for the first time"
         );
-        assert!(
-            messages
-                .iter()
-                .all(|message| message.media().next().is_none())
-        );
+        assert!(messages.iter().all(|message| message.media().next().is_none()));
     }
 }

@@ -4,10 +4,7 @@ use crate::model::media::Pixels;
 
 /// The dimensions of an image. Returns `None` if the format is not supported or the header is damaged.
 pub fn pixels(bytes: &[u8]) -> Option<Pixels> {
-    png(bytes)
-        .or_else(|| gif(bytes))
-        .or_else(|| webp(bytes))
-        .or_else(|| jpeg(bytes))
+    png(bytes).or_else(|| gif(bytes)).or_else(|| webp(bytes)).or_else(|| jpeg(bytes))
 }
 
 fn png(bytes: &[u8]) -> Option<Pixels> {
@@ -15,28 +12,17 @@ fn png(bytes: &[u8]) -> Option<Pixels> {
     if header.get(4..8)? != b"IHDR" {
         return None;
     }
-    Pixels::new(
-        big_endian(header.get(8..12)?),
-        big_endian(header.get(12..16)?),
-    )
+    Pixels::new(big_endian(header.get(8..12)?), big_endian(header.get(12..16)?))
 }
 
 fn gif(bytes: &[u8]) -> Option<Pixels> {
-    let screen = bytes
-        .strip_prefix(b"GIF87a")
-        .or_else(|| bytes.strip_prefix(b"GIF89a"))?;
-    Pixels::new(
-        little_endian(screen.get(0..2)?),
-        little_endian(screen.get(2..4)?),
-    )
+    let screen = bytes.strip_prefix(b"GIF87a").or_else(|| bytes.strip_prefix(b"GIF89a"))?;
+    Pixels::new(little_endian(screen.get(0..2)?), little_endian(screen.get(2..4)?))
 }
 
 /// WebP has three forms: lossy, lossless, and extended.
 fn webp(bytes: &[u8]) -> Option<Pixels> {
-    let file = bytes
-        .strip_prefix(b"RIFF")?
-        .get(4..)?
-        .strip_prefix(b"WEBP")?;
+    let file = bytes.strip_prefix(b"RIFF")?.get(4..)?.strip_prefix(b"WEBP")?;
     let form = file.get(0..4)?;
     let chunk = file.get(8..)?;
     match form {
@@ -49,10 +35,7 @@ fn webp(bytes: &[u8]) -> Option<Pixels> {
             let bits = little_endian(chunk.get(1..5)?);
             Pixels::new((bits & 0x3fff) + 1, ((bits >> 14) & 0x3fff) + 1)
         }
-        b"VP8X" => Pixels::new(
-            little_endian(chunk.get(4..7)?) + 1,
-            little_endian(chunk.get(7..10)?) + 1,
-        ),
+        b"VP8X" => Pixels::new(little_endian(chunk.get(4..7)?) + 1, little_endian(chunk.get(7..10)?) + 1),
         _ => None,
     }
 }
@@ -78,16 +61,11 @@ fn jpeg(bytes: &[u8]) -> Option<Pixels> {
 }
 
 fn big_endian(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .fold(0, |number, byte| number << 8 | u32::from(*byte))
+    bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
 fn little_endian(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |number, byte| number << 8 | u32::from(*byte))
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
 #[cfg(test)]
@@ -97,12 +75,7 @@ mod tests {
     use super::*;
 
     fn png_of(width: u32, height: u32) -> Vec<u8> {
-        [
-            b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".as_slice(),
-            &width.to_be_bytes(),
-            &height.to_be_bytes(),
-        ]
-        .concat()
+        [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".as_slice(), &width.to_be_bytes(), &height.to_be_bytes()].concat()
     }
 
     #[test]
@@ -112,53 +85,24 @@ mod tests {
         let table: [(&str, Vec<u8>, (u32, u32)); 7] = [
             ("png", png_of(1920, 1080), (1920, 1080)),
             ("gif", b"GIF89a\x40\x01\xf0\x00".to_vec(), (320, 240)),
-            (
-                "jpeg",
-                [b"\xff\xd8".as_slice(), &exif, b"\xff\xff", &frame[1..]].concat(),
-                (1920, 1080),
-            ),
-            (
-                "bare jpeg",
-                [b"\xff\xd8".as_slice(), frame].concat(),
-                (1920, 1080),
-            ),
-            (
-                "lossy webp",
-                b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x80\x47\x38\x04".to_vec(),
-                (1920, 1080),
-            ),
-            (
-                "lossless webp",
-                b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x7f\x87\x0d\x01".to_vec(),
-                (1920, 1079),
-            ),
-            (
-                "webp",
-                b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\0\0\0\0\x7f\x07\0\x37\x04\0".to_vec(),
-                (1920, 1080),
-            ),
+            ("jpeg", [b"\xff\xd8".as_slice(), &exif, b"\xff\xff", &frame[1..]].concat(), (1920, 1080)),
+            ("bare jpeg", [b"\xff\xd8".as_slice(), frame].concat(), (1920, 1080)),
+            ("lossy webp", b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x80\x47\x38\x04".to_vec(), (1920, 1080)),
+            ("lossless webp", b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x7f\x87\x0d\x01".to_vec(), (1920, 1079)),
+            ("webp", b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\0\0\0\0\x7f\x07\0\x37\x04\0".to_vec(), (1920, 1080)),
         ];
         for (name, bytes, (width, height)) in table {
             assert_eq!(pixels(&bytes), Pixels::new(width, height), "{name}");
             // If the file is truncated, the result is `None` or the same.
             for end in 0..bytes.len() {
-                assert!(
-                    [None, Pixels::new(width, height)].contains(&pixels(&bytes[..end])),
-                    "{name} cut at {end}"
-                );
+                assert!([None, Pixels::new(width, height)].contains(&pixels(&bytes[..end])), "{name} cut at {end}");
             }
         }
     }
 
     #[test]
     fn a_file_that_is_not_an_image_has_no_size() {
-        for bytes in [
-            b"".as_slice(),
-            b"%PDF-1.7",
-            b"\xff\xd8\xff",
-            &png_of(0, 7),
-            b"\xff\xd8\xff\xe0\0\0",
-        ] {
+        for bytes in [b"".as_slice(), b"%PDF-1.7", b"\xff\xd8\xff", &png_of(0, 7), b"\xff\xd8\xff\xe0\0\0"] {
             assert_eq!(pixels(bytes), None, "{bytes:?}");
         }
     }

@@ -40,22 +40,9 @@ impl Template {
     /// A count by this template, with its basis and margin.
     pub fn estimate(&self, tokens: u32) -> TokenCount {
         let exact = self.counts_exactly();
-        let percent = if exact {
-            self.margin_percent
-        } else {
-            self.margin_percent.max(FOREIGN_MARGIN_PERCENT)
-        };
-        let basis = if exact {
-            TokenBasis::Tokenizer
-        } else {
-            TokenBasis::Heuristic
-        };
-        TokenCount {
-            tokens,
-            basis,
-            margin: share(tokens, percent).max(MIN_MARGIN),
-            estimator: self.estimator(),
-        }
+        let percent = if exact { self.margin_percent } else { self.margin_percent.max(FOREIGN_MARGIN_PERCENT) };
+        let basis = if exact { TokenBasis::Tokenizer } else { TokenBasis::Heuristic };
+        TokenCount { tokens, basis, margin: share(tokens, percent).max(MIN_MARGIN), estimator: self.estimator() }
     }
 
     /// Whether texts are counted with the model's own vocabulary.
@@ -71,12 +58,7 @@ impl Template {
 
 /// A count reported by the provider: exact.
 pub fn reported_count(tokens: u32) -> TokenCount {
-    TokenCount {
-        tokens,
-        basis: TokenBasis::Actual,
-        margin: 0,
-        estimator: String::new(),
-    }
+    TokenCount { tokens, basis: TokenBasis::Actual, margin: 0, estimator: String::new() }
 }
 
 impl Calibration {
@@ -90,16 +72,8 @@ impl Calibration {
         let ratio = self.clamped().ratio;
         // The cast saturates at both ends.
         let tokens = (f64::from(count.tokens) * ratio).round() as u32;
-        let margin = count
-            .margin
-            .min(share(tokens, CALIBRATED_MARGIN_PERCENT))
-            .max(MIN_MARGIN);
-        TokenCount {
-            tokens,
-            basis: TokenBasis::Calibrated,
-            margin,
-            estimator: count.estimator,
-        }
+        let margin = count.margin.min(share(tokens, CALIBRATED_MARGIN_PERCENT)).max(MIN_MARGIN);
+        TokenCount { tokens, basis: TokenBasis::Calibrated, margin, estimator: count.estimator }
     }
 }
 

@@ -25,13 +25,7 @@ pub fn build(
     transcript: ClosedTranscript,
     asked: &ModelCallSettings<'_>,
 ) -> Prompt {
-    let ModelCallSettings {
-        provider,
-        model,
-        supports_tools,
-        max_output_tokens,
-        generation,
-    } = asked;
+    let ModelCallSettings { provider, model, supports_tools, max_output_tokens, generation } = asked;
     let system = instructions(config);
     let mut host_tools: Vec<Tool> = Vec::new();
     let mut provider_tools: Vec<String> = Vec::new();
@@ -61,10 +55,7 @@ pub fn system(config: &SessionConfig) -> String {
 /// The system prompt, followed by each pinned block under its name as a heading. The format is stable, so that
 /// providers' prompt caches stay valid.
 fn instructions(config: &SessionConfig) -> Vec<String> {
-    let blocks = config
-        .pinned_blocks
-        .iter()
-        .map(|block| format!("# {}\n{}", block.name, block.text));
+    let blocks = config.pinned_blocks.iter().map(|block| format!("# {}\n{}", block.name, block.text));
     let prompt = Some(config.system_prompt.clone()).filter(|prompt| !prompt.is_empty());
     prompt.into_iter().chain(blocks).collect()
 }
@@ -95,10 +86,7 @@ mod tests {
         let table = [
             (config("", &[]), ""),
             (config("Be brief.", &[]), "Be brief."),
-            (
-                config("Be brief.", &[("notes", "Likes tea.")]),
-                "Be brief.\n\n# notes\nLikes tea.",
-            ),
+            (config("Be brief.", &[("notes", "Likes tea.")]), "Be brief.\n\n# notes\nLikes tea."),
             (config("", &[("a", "1"), ("b", "2")]), "# a\n1\n\n# b\n2"),
         ];
         for (input, expected) in table {
@@ -108,14 +96,8 @@ mod tests {
 
     #[test]
     fn a_model_without_tool_support_gets_no_tools() {
-        let hidden = Tool {
-            deferred: true,
-            ..testing::tool("later")
-        };
-        let tools = ToolSet {
-            tools: vec![testing::tool("read"), hidden],
-            ..ToolSet::default()
-        };
+        let hidden = Tool { deferred: true, ..testing::tool("later") };
+        let tools = ToolSet { tools: vec![testing::tool("read"), hidden], ..ToolSet::default() };
         let names = |supports_tools| {
             let transcript = testing::closed(vec![testing::user("Hello")]);
             let asked = ModelCallSettings {
@@ -126,15 +108,8 @@ mod tests {
                 generation: Generation::default(),
             };
             let prompt = build(&config("", &[]), &tools, transcript, &asked);
-            assert_eq!(
-                (prompt.model.as_str(), prompt.max_output_tokens),
-                ("demo", Some(9))
-            );
-            prompt
-                .tools
-                .into_iter()
-                .map(|tool| tool.name)
-                .collect::<Vec<_>>()
+            assert_eq!((prompt.model.as_str(), prompt.max_output_tokens), ("demo", Some(9)));
+            prompt.tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
         };
         assert_eq!(names(true), ["read"]);
         assert!(names(false).is_empty());

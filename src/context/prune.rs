@@ -45,11 +45,7 @@ pub struct Pruning {
 impl Pruning {
     /// Names of the tools whose results are pruned, sorted and without duplicates.
     pub fn tools(&self) -> Vec<String> {
-        let mut tools: Vec<String> = self
-            .outputs
-            .iter()
-            .map(|output| output.tool.clone())
-            .collect();
+        let mut tools: Vec<String> = self.outputs.iter().map(|output| output.tool.clone()).collect();
         tools.sort();
         tools.dedup();
         tools
@@ -58,10 +54,7 @@ impl Pruning {
     /// Cached tokens that the provider bills again: those after the first pruned result that are not pruned themselves.
     /// `non_transcript_tokens` are the tokens before the messages.
     pub fn rebilled(&self, cached: u32, non_transcript_tokens: u32) -> u32 {
-        cached
-            .saturating_sub(non_transcript_tokens)
-            .saturating_sub(self.before)
-            .saturating_sub(self.saved)
+        cached.saturating_sub(non_transcript_tokens).saturating_sub(self.before).saturating_sub(self.saved)
     }
 }
 
@@ -77,14 +70,8 @@ pub fn placeholder_tokens() -> u32 {
 /// only the tokens protect. Messages before a summary are ignored, and results that are already pruned count as
 /// nothing. Results that the model has not responded to yet are never pruned, because it has not read them.
 pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
-    let begin = messages
-        .iter()
-        .rposition(|message| message.is_summary)
-        .map_or(0, |summary| summary + 1);
-    let answered = messages
-        .iter()
-        .rposition(|message| message.role == Role::Assistant)
-        .unwrap_or(0);
+    let begin = messages.iter().rposition(|message| message.is_summary).map_or(0, |summary| summary + 1);
+    let answered = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
     choose_within(messages, policy, begin..answered)
 }
 
@@ -98,21 +85,15 @@ pub fn choose_all(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning>
 fn choose_within(
     messages: &[Message],
     policy: &PrunePolicy,
-    Range {
-        start: begin,
-        end: answered,
-    }: Range<usize>,
+    Range { start: begin, end: answered }: Range<usize>,
 ) -> Option<Pruning> {
     let turns = turns(messages);
     let newest = turns.last().copied().unwrap_or_default();
     let protected = |turn: usize| turn + policy.protect_turns as usize > newest;
-    let clearable: Vec<(usize, Output)> = (begin..messages.len())
-        .flat_map(|at| outputs(&messages[at], policy).map(move |output| (at, output)))
-        .collect();
+    let clearable: Vec<(usize, Output)> =
+        (begin..messages.len()).flat_map(|at| outputs(&messages[at], policy).map(move |output| (at, output))).collect();
     let sum = |outputs: &mut dyn Iterator<Item = &(usize, Output)>| {
-        outputs
-            .map(|(_, output)| u64::from(output.tokens))
-            .sum::<u64>()
+        outputs.map(|(_, output)| u64::from(output.tokens)).sum::<u64>()
     };
     let in_newest = sum(&mut clearable.iter().filter(|(at, _)| protected(turns[*at])));
     let turns_yield = in_newest > u64::from(policy.protect_tokens);
@@ -123,10 +104,7 @@ fn choose_within(
             continue;
         }
         kept += u64::from(output.tokens);
-        if kept > u64::from(policy.protect_tokens)
-            && at < answered
-            && output.tokens > placeholder_tokens()
-        {
+        if kept > u64::from(policy.protect_tokens) && at < answered && output.tokens > placeholder_tokens() {
             chosen.push((at, output));
         }
     }
@@ -134,28 +112,15 @@ fn choose_within(
     chosen.truncate(MAX_OUTPUTS);
     let saved = sum(&mut chosen.iter()) - u64::from(placeholder_tokens()) * chosen.len() as u64;
     let first = chosen.first().map(|(at, _)| *at)?;
-    let before = messages[..first]
-        .iter()
-        .map(size)
-        .fold(0, u32::saturating_add);
+    let before = messages[..first].iter().map(size).fold(0, u32::saturating_add);
     let outputs = chosen.into_iter().map(|(_, output)| output).collect();
     let saved = u32::try_from(saved).unwrap_or(u32::MAX);
-    (saved >= policy.minimum_tokens).then_some(Pruning {
-        outputs,
-        saved,
-        before,
-    })
+    (saved >= policy.minimum_tokens).then_some(Pruning { outputs, saved, before })
 }
 
 /// Whether to prune now. `rebilled`: tokens that the provider would bill again; `prices`: its prices, if known;
 /// `overflows`: the context is too large without a prune.
-pub fn is_due(
-    mode: PruneMode,
-    pruning: &Pruning,
-    rebilled: u32,
-    prices: Option<CachePrices>,
-    overflows: bool,
-) -> bool {
+pub fn is_due(mode: PruneMode, pruning: &Pruning, rebilled: u32, prices: Option<CachePrices>, overflows: bool) -> bool {
     match mode {
         PruneMode::Always => true,
         PruneMode::WhenItPays => overflows || pays(pruning.saved, rebilled, prices),
@@ -194,46 +159,30 @@ fn begins_turn(before: &Message, message: &Message) -> bool {
 /// The results of a message that may be pruned.
 fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<Item = Output> + 'a {
     let parts = message.parts.iter().enumerate().filter(|_| !message.pinned);
-    parts.filter_map(
-        |(
-            position,
-            StoredPart {
-                part,
-                size,
-                estimator: _,
-                pruned,
-            },
-        )| match &part.content {
-            Content::ToolResult(result)
-                if pruned.is_none() && !policy.protected_tools.contains(&result.name) =>
-            {
-                Some(Output {
-                    message: message.id.clone(),
-                    position,
-                    call: result.call.clone(),
-                    tool: result.name.clone(),
-                    tokens: size.tokens,
-                })
-            }
-            Content::ToolResult(_)
-            | Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => None,
-        },
-    )
+    parts.filter_map(|(position, StoredPart { part, size, estimator: _, pruned })| match &part.content {
+        Content::ToolResult(result) if pruned.is_none() && !policy.protected_tools.contains(&result.name) => {
+            Some(Output {
+                message: message.id.clone(),
+                position,
+                call: result.call.clone(),
+                tool: result.name.clone(),
+                tokens: size.tokens,
+            })
+        }
+        Content::ToolResult(_)
+        | Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    })
 }
 
 /// Size of a message in a prompt, in tokens.
 pub fn size(message: &Message) -> u32 {
-    message
-        .parts
-        .iter()
-        .map(|part| part.size.tokens)
-        .fold(message.overhead, u32::saturating_add)
+    message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add)
 }
 
 #[cfg(test)]

@@ -31,10 +31,7 @@ pub fn sanitize_text(text: &str) -> SanitizedText {
         }
         rest = &rest[char.len_utf8()..];
     }
-    SanitizedText {
-        text: clean,
-        replaced: text.contains('\0'),
-    }
+    SanitizedText { text: clean, replaced: text.contains('\0') }
 }
 
 /// The length of the complete escape sequence that the text begins with. Returns `None` if there is none. A sequence
@@ -49,21 +46,13 @@ fn escape_sequence(bytes: &[u8]) -> Option<usize> {
 
 /// `ESC [`, parameter bytes, intermediate bytes, one final byte.
 fn csi(bytes: &[u8]) -> Option<usize> {
-    let end = bytes
-        .iter()
-        .skip(2)
-        .position(|byte| !matches!(byte, 0x20..=0x3f))?
-        + 2;
+    let end = bytes.iter().skip(2).position(|byte| !matches!(byte, 0x20..=0x3f))? + 2;
     matches!(bytes[end], 0x40..=0x7e).then_some(end + 1)
 }
 
 /// `ESC ]`, text without a line break, then BEL or `ESC \`.
 fn osc(bytes: &[u8]) -> Option<usize> {
-    let end = bytes
-        .iter()
-        .skip(2)
-        .position(|byte| matches!(byte, 0x07 | 0x1b | b'\n' | b'\0'))?
-        + 2;
+    let end = bytes.iter().skip(2).position(|byte| matches!(byte, 0x07 | 0x1b | b'\n' | b'\0'))? + 2;
     match bytes[end..] {
         [0x07, ..] => Some(end + 1),
         [0x1b, b'\\', ..] => Some(end + 2),
@@ -91,32 +80,17 @@ mod tests {
             ("\x1b[1;38;5;208mbold\x1b[m", "bold", false),
             ("\x1b[?25l\x1b[2Kdone\r\x1b[K\n", "done\n", false),
             ("\x1b]0;title\x07text", "text", false),
-            (
-                "\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\",
-                "link",
-                false,
-            ),
+            ("\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\", "link", false),
             ("\x1b]0;never ends\nmore", "\x1b]0;never ends\nmore", false),
             ("\x1b[12", "\x1b[12", false),
             ("\x1b[12é", "\x1b[12é", false),
             ("\x1b[\x1b[0mx", "\x1b[x", false),
             ("\x1b", "\x1b", false),
-            (
-                "\x07\x08\u{feff}日本語🎉",
-                "\x07\x08\u{feff}日本語🎉",
-                false,
-            ),
+            ("\x07\x08\u{feff}日本語🎉", "\x07\x08\u{feff}日本語🎉", false),
             ("array[0m]", "array[0m]", false),
         ];
         for (input, text, replaced) in table {
-            assert_eq!(
-                sanitize_text(input),
-                SanitizedText {
-                    text: text.to_owned(),
-                    replaced
-                },
-                "{input:?}"
-            );
+            assert_eq!(sanitize_text(input), SanitizedText { text: text.to_owned(), replaced }, "{input:?}");
         }
     }
 

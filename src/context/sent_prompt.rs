@@ -57,8 +57,8 @@ impl SentPrompt {
         let is_too_large = reported > most.saturating_mul(MAX_DEVIATION_FACTOR)
             && reported - most > MAX_HIDDEN_TOKENS
             && !self.has_unknown_parts;
-        let is_too_small = reported.saturating_mul(MAX_DEVIATION_FACTOR) < least
-            && least - reported > MAX_MISSING_TOKENS;
+        let is_too_small =
+            reported.saturating_mul(MAX_DEVIATION_FACTOR) < least && least - reported > MAX_MISSING_TOKENS;
         if self.window.is_some_and(|window| reported > window) {
             Some(Implausibility::BeyondWindow)
         } else if is_too_large {
@@ -71,15 +71,10 @@ impl SentPrompt {
 
 /// Estimated tokens of parts that services count differently or not at all: media, reasoning, and provider items.
 pub fn uncertain_tokens(messages: &[Message]) -> u32 {
-    let parts = messages
-        .iter()
-        .flat_map(|message| message.parts.iter().map(|stored| (stored, message.role)));
+    let parts = messages.iter().flat_map(|message| message.parts.iter().map(|stored| (stored, message.role)));
     parts
         .filter(|(stored, _)| match &stored.part.content {
-            Content::Reasoning { .. }
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => true,
+            Content::Reasoning { .. } | Content::Media(_) | Content::ProviderItem(_) | Content::Unknown(_) => true,
             Content::ToolResult(result) => result.media().next().is_some(),
             Content::Text(_) | Content::Refusal(_) | Content::ToolCall(_) => false,
         })
@@ -100,15 +95,8 @@ mod tests {
             has_unknown_parts: false,
             window: Some(200_000),
         };
-        let pictures = SentPrompt {
-            certain: 20_000,
-            has_unknown_parts: true,
-            ..text(50_000)
-        };
-        let no_window = SentPrompt {
-            window: None,
-            ..text(50_000)
-        };
+        let pictures = SentPrompt { certain: 20_000, has_unknown_parts: true, ..text(50_000) };
+        let no_window = SentPrompt { window: None, ..text(50_000) };
         for (prompt, reported, doubt) in [
             (text(50_000), 50_000, None),
             (text(50_000), 200_000, None),
@@ -131,11 +119,7 @@ mod tests {
             (pictures, 4_500, None),
             (pictures, 4_499, Some(Implausibility::TooSmall)),
         ] {
-            assert_eq!(
-                prompt.implausibility(reported),
-                doubt,
-                "{reported} of {prompt:?}"
-            );
+            assert_eq!(prompt.implausibility(reported), doubt, "{reported} of {prompt:?}");
         }
     }
 
@@ -143,10 +127,7 @@ mod tests {
     fn what_services_may_not_count_is_told_apart() {
         let mut answer = testing::assistant("12345678");
         assert_eq!(uncertain_tokens(std::slice::from_ref(&answer)), 0);
-        answer.parts[0].part.content = Content::Reasoning {
-            text: "12345678".to_owned(),
-            redacted: false,
-        };
+        answer.parts[0].part.content = Content::Reasoning { text: "12345678".to_owned(), redacted: false };
         assert_eq!(uncertain_tokens(&[answer.clone(), answer]), 4);
     }
 }

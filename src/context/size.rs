@@ -84,24 +84,17 @@ const MAX_OVERESTIMATE_FACTOR: (u64, u64) = (3, 2);
 
 impl EstimateCorrection {
     /// No correction.
-    const NONE: Self = Self {
-        reported: 1,
-        estimated: 1,
-    };
+    const NONE: Self = Self { reported: 1, estimated: 1 };
 
     /// The ratio of a measured call. Returns `None` if it says nothing about prompts of this model.
     fn of(anchor: &Anchor, model: &str) -> Option<Self> {
         let reported = u64::from(anchor.input) + u64::from(anchor.output);
         let estimated = u64::try_from(anchor.estimated_at_anchor).ok()?;
-        let is_measured =
-            anchor.model == model && anchor.input > 0 && estimated > 0 && anchor.has_prediction();
+        let is_measured = anchor.model == model && anchor.input > 0 && estimated > 0 && anchor.has_prediction();
         let (most, times) = MAX_OVERESTIMATE_FACTOR;
         let is_believed = reported <= estimated.saturating_mul(MAX_UNDERESTIMATE_FACTOR)
             && estimated.saturating_mul(times) <= reported.saturating_mul(most);
-        (is_measured && is_believed).then_some(Self {
-            reported,
-            estimated,
-        })
+        (is_measured && is_believed).then_some(Self { reported, estimated })
     }
 
     /// Converts an estimate to the size that would be reported.
@@ -143,17 +136,8 @@ pub struct ContextSize<'a> {
 impl<'a> ContextSize<'a> {
     /// The size of a prompt with the whole transcript, for a model given by its reference. `frame_tokens`:
     /// [`super::estimator::Estimator::frame`].
-    pub fn new(
-        counters: Counters<'a>,
-        model: &str,
-        frame_tokens: u32,
-        non_transcript: NonTranscript,
-    ) -> Self {
-        let Counters {
-            transcript_tokens,
-            context_version,
-            anchor,
-        } = counters;
+    pub fn new(counters: Counters<'a>, model: &str, frame_tokens: u32, non_transcript: NonTranscript) -> Self {
+        let Counters { transcript_tokens, context_version, anchor } = counters;
         let lesson = anchor.and_then(|anchor| EstimateCorrection::of(anchor, model));
         let anchor = usable(anchor, model, context_version);
         Self {
@@ -170,10 +154,7 @@ impl<'a> ContextSize<'a> {
     /// The size with this many more tokens in the transcript. The offset does not change.
     #[must_use]
     pub fn with(self, tokens: i64) -> Self {
-        Self {
-            transcript_tokens: self.transcript_tokens.saturating_add(tokens),
-            ..self
-        }
+        Self { transcript_tokens: self.transcript_tokens.saturating_add(tokens), ..self }
     }
 
     /// The size without this many tokens of the messages returned by [`Self::unmeasured`] that are not sent to the
@@ -181,21 +162,13 @@ impl<'a> ContextSize<'a> {
     /// counts as nothing.
     #[must_use]
     pub fn without_unsupported(self, unsupported_tokens: i64) -> Self {
-        Self {
-            unsupported_tokens,
-            ..self
-        }
+        Self { unsupported_tokens, ..self }
     }
 
     /// The size with another transcript of this many tokens, of which no call measured any part.
     #[must_use]
     pub fn with_rewritten_transcript(self, transcript_tokens: i64) -> Self {
-        Self {
-            anchor: None,
-            transcript_tokens,
-            unsupported_tokens: 0,
-            ..self
-        }
+        Self { anchor: None, transcript_tokens, unsupported_tokens: 0, ..self }
     }
 
     /// The messages that were not part of the last measured call; all messages if there is no such call. They follow
@@ -228,10 +201,7 @@ impl<'a> ContextSize<'a> {
         let Some(anchor) = self.anchor else {
             return false;
         };
-        let seen: i64 = end
-            .iter()
-            .map(|message| i64::from(prune::size(message)))
-            .sum();
+        let seen: i64 = end.iter().map(|message| i64::from(prune::size(message))).sum();
         response_index(anchor, end).is_some() || seen > 2 * self.new_tokens().max(0) + slack
     }
 
@@ -262,15 +232,12 @@ impl<'a> ContextSize<'a> {
 
     /// Correction for estimates of this transcript after it is rewritten. Returns `None` if nothing was measured.
     pub fn correction(&self) -> Option<EstimateCorrection> {
-        self.correction
-            .or(self.anchor.map(|_| EstimateCorrection::NONE))
+        self.correction.or(self.anchor.map(|_| EstimateCorrection::NONE))
     }
 
     /// Computes the size.
     pub fn size(&self) -> Size {
-        let (last_input, last_output) = self
-            .anchor
-            .map_or((0, 0), |anchor| (anchor.input, anchor.output));
+        let (last_input, last_output) = self.anchor.map_or((0, 0), |anchor| (anchor.input, anchor.output));
         let sent = self.estimated_tokens() - self.unsupported_tokens;
         let new = match (self.anchor, self.correction) {
             (None, Some(lesson)) => lesson.apply_signed(sent),
@@ -278,27 +245,9 @@ impl<'a> ContextSize<'a> {
         };
         let tokens = clamp_tokens(i64::from(last_input) + i64::from(last_output) + new);
         let doubtful = estimate::count(tokens_of(new));
-        let basis = if self.anchor.is_some() && new == 0 {
-            TokenBasis::Actual
-        } else {
-            doubtful.basis
-        };
-        let estimator = if basis == TokenBasis::Actual {
-            String::new()
-        } else {
-            doubtful.estimator
-        };
-        Size {
-            count: TokenCount {
-                tokens,
-                basis,
-                margin: doubtful.margin,
-                estimator,
-            },
-            last_input,
-            last_output,
-            new,
-        }
+        let basis = if self.anchor.is_some() && new == 0 { TokenBasis::Actual } else { doubtful.basis };
+        let estimator = if basis == TokenBasis::Actual { String::new() } else { doubtful.estimator };
+        Size { count: TokenCount { tokens, basis, margin: doubtful.margin, estimator }, last_input, last_output, new }
     }
 
     /// The size without the tokens in addition to the transcript.
@@ -308,14 +257,7 @@ impl<'a> ContextSize<'a> {
 
     /// The anchor for later sizes, after this prompt was sent.
     pub fn anchor_after(&self, call: ReportedCall<'_>) -> Anchor {
-        let ReportedCall {
-            model,
-            usage,
-            message_tokens,
-            output,
-            dropped_input,
-            ran_provider_tools: in_rounds,
-        } = call;
+        let ReportedCall { model, usage, message_tokens, output, dropped_input, ran_provider_tools: in_rounds } = call;
         let predicted = self.size().count;
         let answer = message_tokens.saturating_sub(self.frame_tokens);
         Anchor {
@@ -323,9 +265,7 @@ impl<'a> ContextSize<'a> {
             version: self.context_version,
             input: usage.input,
             output,
-            estimated_at_anchor: self.estimated_tokens()
-                + i64::from(answer)
-                + i64::from(dropped_input),
+            estimated_at_anchor: self.estimated_tokens() + i64::from(answer) + i64::from(dropped_input),
             cached: usage.cache_read.saturating_add(usage.cache_write),
             estimated: if in_rounds { 0 } else { predicted.tokens },
             basis: predicted.basis,
@@ -339,11 +279,9 @@ impl<'a> ContextSize<'a> {
             let sent = self.estimated_tokens() - self.unsupported_tokens;
             return lesson.apply_signed(sent) - self.transcript_tokens;
         }
-        let measured = |anchor: &Anchor| {
-            i64::from(anchor.input) + i64::from(anchor.output) - anchor.estimated_at_anchor
-        };
-        i64::from(self.non_transcript_tokens()) + self.anchor.map_or(0, measured)
-            - self.unsupported_tokens
+        let measured =
+            |anchor: &Anchor| i64::from(anchor.input) + i64::from(anchor.output) - anchor.estimated_at_anchor;
+        i64::from(self.non_transcript_tokens()) + self.anchor.map_or(0, measured) - self.unsupported_tokens
     }
 
     /// Estimate of the prompt, including tokens that are not sent, without measured sizes.
@@ -388,11 +326,7 @@ fn since(anchor: &Anchor, estimated: i64) -> i64 {
 fn response_index(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
     messages.iter().rposition(|message| {
         message.response.as_ref().is_some_and(|response| {
-            response.model == anchor.model
-                && response
-                    .usage
-                    .as_ref()
-                    .is_some_and(|usage| usage.input == anchor.input)
+            response.model == anchor.model && response.usage.as_ref().is_some_and(|usage| usage.input == anchor.input)
         })
     })
 }
@@ -429,21 +363,9 @@ mod tests {
         }
     }
 
-    fn context(
-        anchor: Option<&Anchor>,
-        transcript_tokens: i64,
-        non_transcript: u32,
-        frame: u32,
-    ) -> ContextSize<'_> {
-        let counters = Counters {
-            transcript_tokens,
-            context_version: 3,
-            anchor,
-        };
-        let non_transcript = NonTranscript {
-            instructions: non_transcript,
-            ..NonTranscript::default()
-        };
+    fn context(anchor: Option<&Anchor>, transcript_tokens: i64, non_transcript: u32, frame: u32) -> ContextSize<'_> {
+        let counters = Counters { transcript_tokens, context_version: 3, anchor };
+        let non_transcript = NonTranscript { instructions: non_transcript, ..NonTranscript::default() };
         ContextSize::new(counters, "main/m", frame, non_transcript)
     }
 
@@ -456,19 +378,8 @@ mod tests {
     fn context_size_is_the_last_calls_input_and_output_plus_new_messages() {
         let last = anchor(5_000, 100, 4_700);
         let next = size(Some(&last), 4_700 + 20, 0);
-        assert_eq!(
-            (
-                next.count.tokens,
-                next.last_input,
-                next.last_output,
-                next.new
-            ),
-            (5_120, 5_000, 100, 20)
-        );
-        assert_eq!(
-            (next.count.margin, next.count.basis),
-            (2, TokenBasis::Heuristic)
-        );
+        assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (5_120, 5_000, 100, 20));
+        assert_eq!((next.count.margin, next.count.basis), (2, TokenBasis::Heuristic));
         assert!(next.is_anchored());
         assert_eq!(next.at_most(), 5_122);
     }
@@ -476,24 +387,14 @@ mod tests {
     #[test]
     fn what_the_last_call_taught_corrects_sizes_after_the_transcript_was_rewritten() {
         let taught = |anchor: &Anchor, transcript_tokens| {
-            let counters = Counters {
-                transcript_tokens,
-                context_version: 4,
-                anchor: Some(anchor),
-            };
+            let counters = Counters { transcript_tokens, context_version: 4, anchor: Some(anchor) };
             let context = ContextSize::new(counters, "main/m", 0, NonTranscript::default());
             let size = context.size();
-            assert_eq!(
-                transcript_tokens + context.offset(),
-                i64::from(size.count.tokens)
-            );
+            assert_eq!(transcript_tokens + context.offset(), i64::from(size.count.tokens));
             assert_ne!(size.count.basis, TokenBasis::Actual);
             size.count.tokens
         };
-        let other = Anchor {
-            model: "main/other".to_owned(),
-            ..anchor(6_400, 100, 5_000)
-        };
+        let other = Anchor { model: "main/other".to_owned(), ..anchor(6_400, 100, 5_000) };
         assert_eq!(taught(&anchor(6_400, 100, 5_000), 1_000), 1_300);
         assert_eq!(taught(&anchor(3_400, 0, 5_000), 1_000), 680);
         for not_believed in [50_000, 2_500] {
@@ -509,12 +410,7 @@ mod tests {
     #[test]
     fn overhead_of_the_last_answer_counts_once_a_message_follows() {
         let last = anchor(5_000, 100, 4_700);
-        for (estimated, tokens, new) in [
-            (4_700, 5_100, 0),
-            (4_704, 5_100, 0),
-            (4_705, 5_105, 5),
-            (4_724, 5_124, 24),
-        ] {
+        for (estimated, tokens, new) in [(4_700, 5_100, 0), (4_704, 5_100, 0), (4_705, 5_105, 5), (4_724, 5_124, 24)] {
             let next = size(Some(&last), estimated, 4);
             assert_eq!((next.count.tokens, next.new), (tokens, new), "{estimated}");
             assert_eq!(next.count.basis == TokenBasis::Actual, new == 0);
@@ -526,106 +422,52 @@ mod tests {
     #[test]
     fn context_size_is_estimated_without_a_usable_anchor() {
         let next = size(None, 1_000, 0);
-        assert_eq!(
-            (
-                next.count.tokens,
-                next.last_input,
-                next.last_output,
-                next.new
-            ),
-            (1_000, 0, 0, 1_000)
-        );
-        assert_eq!(
-            (next.count.margin, next.count.basis),
-            (100, TokenBasis::Heuristic)
-        );
+        assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (1_000, 0, 0, 1_000));
+        assert_eq!((next.count.margin, next.count.basis), (100, TokenBasis::Heuristic));
         assert!(!next.is_anchored());
         let last = anchor(5_000, 100, 4_700);
         assert!(usable(Some(&last), "main/m", 3).is_some());
         for (model, version) in [("main/other", 3), ("main/m", 4)] {
-            assert_eq!(
-                usable(Some(&last), model, version),
-                None,
-                "{model} {version}"
-            );
+            assert_eq!(usable(Some(&last), model, version), None, "{model} {version}");
         }
-        assert_eq!(
-            usable(Some(&anchor(0, 0, 9)), "main/m", 3),
-            None,
-            "a call without reported input is no anchor"
-        );
+        assert_eq!(usable(Some(&anchor(0, 0, 9)), "main/m", 3), None, "a call without reported input is no anchor");
     }
 
     #[test]
     fn an_anchor_covers_the_messages_before_its_answer() {
         let reported = |input| {
             let mut message = testing::assistant("1234");
-            let usage = Usage {
-                input,
-                ..Usage::default()
-            };
-            message.response = Some(ModelResponse {
-                usage: Some(usage),
-                ..testing::response("main/m")
-            });
+            let usage = Usage { input, ..Usage::default() };
+            message.response = Some(ModelResponse { usage: Some(usage), ..testing::response("main/m") });
             message
         };
-        let said = [
-            testing::user("a"),
-            reported(90),
-            testing::user("b"),
-            reported(100),
-            testing::user("c"),
-        ];
-        let count =
-            |anchor: Option<&Anchor>, new| context(anchor, new, 0, 0).unmeasured(&said).len();
+        let said = [testing::user("a"), reported(90), testing::user("b"), reported(100), testing::user("c")];
+        let count = |anchor: Option<&Anchor>, new| context(anchor, new, 0, 0).unmeasured(&said).len();
         assert_eq!(count(None, 0), 5, "nothing was measured");
-        assert_eq!(
-            count(Some(&anchor(100, 1, 0)), 900),
-            1,
-            "whatever else is new: tools, for example"
-        );
+        assert_eq!(count(Some(&anchor(100, 1, 0)), 900), 1, "whatever else is new: tools, for example");
         assert_eq!(count(Some(&anchor(100, 1, 0)), 0), 0, "nothing is new");
         assert_eq!(count(Some(&anchor(90, 1, 0)), 900), 3);
         // Each message costs 5.
         for (new, newest) in [(-3, 0), (0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (900, 5)] {
-            assert_eq!(
-                count(Some(&anchor(7, 1, 0)), new),
-                newest,
-                "an answer that was not appended, and {new} more"
-            );
+            assert_eq!(count(Some(&anchor(7, 1, 0)), new), newest, "an answer that was not appended, and {new} more");
         }
-        let enough = |anchor: &Anchor, end: &[Message], slack| {
-            context(Some(anchor), 5, 0, 0).is_suffix_sufficient(end, slack)
-        };
-        assert_eq!(
-            [1, 2].map(|from| enough(&anchor(90, 1, 0), &said[from..], 900)),
-            [true, false]
-        );
-        assert_eq!(
-            [5, 4].map(|slack| enough(&anchor(7, 1, 0), &said[2..], slack)),
-            [false, true]
-        );
+        let enough =
+            |anchor: &Anchor, end: &[Message], slack| context(Some(anchor), 5, 0, 0).is_suffix_sufficient(end, slack);
+        assert_eq!([1, 2].map(|from| enough(&anchor(90, 1, 0), &said[from..], 900)), [true, false]);
+        assert_eq!([5, 4].map(|slack| enough(&anchor(7, 1, 0), &said[2..], slack)), [false, true]);
     }
 
     #[test]
     fn tokens_that_the_model_is_not_sent_are_subtracted_from_size_and_offset() {
         let last = anchor(5_000, 100, 4_700);
-        let table = [
-            (None, 4_712, 4_712, 1_900),
-            (Some(&last), 5_112, 12, 1_900 * 5_100 / 4_700),
-        ];
+        let table = [(None, 4_712, 4_712, 1_900), (Some(&last), 5_112, 12, 1_900 * 5_100 / 4_700)];
         for (anchor, size, new, rewritten) in table {
             let whole = context(anchor, 4_000, 900, 4);
             let sent = whole.without_unsupported(188);
             assert_eq!((sent.size().count.tokens, sent.size().new), (size, new));
             assert_eq!(sent.offset(), whole.offset() - 188);
             assert_eq!(sent.with(50).size().count.tokens, size + 50);
-            assert_eq!(
-                sent.with(50).offset(),
-                sent.offset(),
-                "what is appended is in the transcript's own tokens"
-            );
+            assert_eq!(sent.with(50).offset(), sent.offset(), "what is appended is in the transcript's own tokens");
             assert_eq!(
                 sent.with_rewritten_transcript(1_000).size().count.tokens,
                 rewritten,
@@ -638,16 +480,9 @@ mod tests {
     fn a_complete_anchor_is_not_estimated_and_removed_messages_are_subtracted() {
         let last = anchor(5_000, 100, 4_700);
         let same = size(Some(&last), 4_700, 0);
-        assert_eq!(
-            (same.count.tokens, same.count.margin, same.count.basis),
-            (5_100, 0, TokenBasis::Actual)
-        );
+        assert_eq!((same.count.tokens, same.count.margin, same.count.basis), (5_100, 0, TokenBasis::Actual));
         assert_eq!(size(Some(&last), 4_500, 0).count.tokens, 4_900);
-        assert_eq!(
-            size(Some(&anchor(10, 0, 4_700)), 0, 0).count.tokens,
-            0,
-            "never below nothing"
-        );
+        assert_eq!(size(Some(&anchor(10, 0, 4_700)), 0, 0).count.tokens, 0, "never below nothing");
     }
 
     fn reported(usage: &Usage) -> ReportedCall<'_> {
@@ -663,16 +498,8 @@ mod tests {
 
     #[test]
     fn p1_an_anchor_of_the_last_round_teaches_nothing_and_has_no_prediction() {
-        let usage = Usage {
-            input: 6_000,
-            output: 40,
-            ..Usage::default()
-        };
-        let call = ReportedCall {
-            message_tokens: 1_500,
-            ran_provider_tools: true,
-            ..reported(&usage)
-        };
+        let usage = Usage { input: 6_000, output: 40, ..Usage::default() };
+        let call = ReportedCall { message_tokens: 1_500, ran_provider_tools: true, ..reported(&usage) };
         let last = context(None, 4_000, 700, 4).anchor_after(call);
         assert!(!last.has_prediction());
         let next = context(Some(&last), 4_000 + 1_500, 700, 4);
@@ -682,25 +509,10 @@ mod tests {
 
     #[test]
     fn a_call_becomes_the_anchor_of_later_sizes() {
-        let usage = Usage {
-            input: 5_000,
-            output: 120,
-            cache_read: 4_000,
-            cache_write: 500,
-            ..Usage::default()
-        };
+        let usage = Usage { input: 5_000, output: 120, cache_read: 4_000, cache_write: 500, ..Usage::default() };
         let sent = context(None, 4_000, 700, 4);
-        let call = ReportedCall {
-            message_tokens: 104,
-            output: 100,
-            dropped_input: 30,
-            ..reported(&usage)
-        };
-        let expected = Anchor {
-            cached: 4_500,
-            estimated: 4_700,
-            ..anchor(5_000, 100, 4_700 + 100 + 30)
-        };
+        let call = ReportedCall { message_tokens: 104, output: 100, dropped_input: 30, ..reported(&usage) };
+        let expected = Anchor { cached: 4_500, estimated: 4_700, ..anchor(5_000, 100, 4_700 + 100 + 30) };
         assert_eq!(sent.anchor_after(call), expected);
         let next = context(Some(&expected), 4_000 + 104 - 30 + 25, 700, 4).size();
         assert_eq!(
@@ -712,15 +524,8 @@ mod tests {
 
     #[test]
     fn a_call_whose_answer_is_not_appended_measures_its_prompt_alone() {
-        let usage = Usage {
-            input: 5_000,
-            output: 120,
-            ..Usage::default()
-        };
-        let call = ReportedCall {
-            output: 0,
-            ..reported(&usage)
-        };
+        let usage = Usage { input: 5_000, output: 120, ..Usage::default() };
+        let call = ReportedCall { output: 0, ..reported(&usage) };
         let measured = context(None, 4_000, 700, 4).anchor_after(call);
         assert_eq!((measured.output, measured.estimated_at_anchor), (0, 4_700));
         let same = context(Some(&measured), 4_000, 700, 4).size();
@@ -729,11 +534,7 @@ mod tests {
 
     #[test]
     fn what_came_since_a_call_is_known_for_every_model() {
-        let counters = |anchor| Counters {
-            transcript_tokens: 4_200,
-            context_version: 9,
-            anchor,
-        };
+        let counters = |anchor| Counters { transcript_tokens: 4_200, context_version: 9, anchor };
         let last = anchor(5_000, 100, 4_700);
         assert_eq!(counters(Some(&last)).since_call(700), 200);
         assert_eq!(counters(Some(&last)).since_call(0), -500);

@@ -7,9 +7,9 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::estimate;
 use crate::model::{
-    BlobId, CallId, ClosedTranscript, Content, Contents, FinishReason, Generation, Media, Message,
-    MessageId, ModelResponse, OutputPart, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory,
-    ToolOutcome, ToolResult, Transcript,
+    BlobId, CallId, ClosedTranscript, Content, Contents, FinishReason, Generation, Media, Message, MessageId,
+    ModelResponse, OutputPart, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult,
+    Transcript,
     media::{BlobRef, Source},
     message::StoredPart,
 };
@@ -38,9 +38,7 @@ pub(crate) fn assert_linear_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
 /// A schema with this many properties, all of them required, listed in reverse order.
 pub(crate) fn wide_schema(properties: u32) -> String {
     let names = |number: u32| format!("p{number:06}");
-    let of_properties: Vec<_> = (0..properties)
-        .map(|number| format!(r#""{}":{{}}"#, names(number)))
-        .collect();
+    let of_properties: Vec<_> = (0..properties).map(|number| format!(r#""{}":{{}}"#, names(number))).collect();
     let required: Vec<_> = (0..properties).rev().map(names).collect();
     format!(
         r#"{{"type":"object","additionalProperties":false,"properties":{{{}}},"required":["{}"]}}"#,
@@ -109,18 +107,8 @@ pub(crate) fn response(model: &str) -> ModelResponse {
 
 /// An assistant message with calls of these tools; the ids of the calls are the tools' names.
 pub(crate) fn calls(names: &[&str]) -> Message {
-    let call = |name: &&str| ToolCall {
-        id: CallId::new(*name),
-        name: (*name).to_owned(),
-        arguments: "{}".to_owned(),
-    };
-    message(
-        Role::Assistant,
-        names
-            .iter()
-            .map(|name| Part::new(Content::ToolCall(call(name))))
-            .collect(),
-    )
+    let call = |name: &&str| ToolCall { id: CallId::new(*name), name: (*name).to_owned(), arguments: "{}".to_owned() };
+    message(Role::Assistant, names.iter().map(|name| Part::new(Content::ToolCall(call(name)))).collect())
 }
 
 /// Results for such calls: pairs of tool and text.
@@ -133,20 +121,12 @@ pub(crate) fn results(results: &[(&str, &str)]) -> Message {
         truncation: None,
         display_text: String::new(),
     };
-    message(
-        Role::Tool,
-        results
-            .iter()
-            .map(|entry| Part::new(Content::ToolResult(result(entry))))
-            .collect(),
-    )
+    message(Role::Tool, results.iter().map(|entry| Part::new(Content::ToolResult(result(entry)))).collect())
 }
 
 /// The messages as a closed transcript.
 pub(crate) fn closed(messages: Vec<Message>) -> ClosedTranscript {
-    Transcript::new(messages)
-        .close()
-        .expect("every call in a test has its result")
+    Transcript::new(messages).close().expect("every call in a test has its result")
 }
 
 /// A prompt with these messages and nothing else.
@@ -184,14 +164,6 @@ pub(crate) fn tool(name: &str) -> Tool {
 
 /// A stored picture in the output of a tool.
 pub(crate) fn picture(id: &str) -> OutputPart {
-    let source = Source::Blob(BlobRef {
-        id: BlobId::new(id),
-        bytes: 1,
-        pixels: None,
-    });
-    OutputPart::Media(Media {
-        media_type: "image/png".to_owned(),
-        source,
-        filename: String::new(),
-    })
+    let source = Source::Blob(BlobRef { id: BlobId::new(id), bytes: 1, pixels: None });
+    OutputPart::Media(Media { media_type: "image/png".to_owned(), source, filename: String::new() })
 }

@@ -42,20 +42,12 @@ pub struct TruncatedTexts {
 /// limit of `None` does not apply.
 pub fn truncate(text: &str, limits: &OutputLimits) -> TruncatedText {
     let keep = limits.keep.unwrap_or_default();
-    let span = Span::whole(text)
-        .limit(Unit::Match, limits.max_matches, keep)
-        .limit(Unit::Line, limits.max_lines, keep);
+    let span = Span::whole(text).limit(Unit::Match, limits.max_matches, keep).limit(Unit::Line, limits.max_lines, keep);
     let head = clip_lines(span.head, limits.max_line_length);
-    let tail = span
-        .tail
-        .map(|tail| clip_lines(tail, limits.max_line_length));
-    let clipped = head.len() < span.head.len()
-        || tail.as_ref().map_or(0, |tail| tail.len()) < span.tail.map_or(0, str::len);
-    let kept = Span {
-        head: &head,
-        tail: tail.as_deref(),
-        truncated: span.truncated || clipped,
-    };
+    let tail = span.tail.map(|tail| clip_lines(tail, limits.max_line_length));
+    let clipped =
+        head.len() < span.head.len() || tail.as_ref().map_or(0, |tail| tail.len()) < span.tail.map_or(0, str::len);
+    let kept = Span { head: &head, tail: tail.as_deref(), truncated: span.truncated || clipped };
     let kept = kept.limit(Unit::Char, limits.max_chars, keep);
     TruncatedText {
         text: kept.render(),
@@ -68,23 +60,9 @@ pub fn truncate(text: &str, limits: &OutputLimits) -> TruncatedText {
 /// Truncates a result of several text parts. The limits apply to the parts as joined by [`join`]. A result within the
 /// limits keeps its parts; a truncated result becomes one text.
 pub fn truncate_texts(texts: &[String], limits: &OutputLimits) -> TruncatedTexts {
-    let TruncatedText {
-        text,
-        original_chars,
-        kept_chars,
-        truncated,
-    } = truncate(&join(texts), limits);
-    let texts = if truncated {
-        vec![text]
-    } else {
-        texts.to_vec()
-    };
-    TruncatedTexts {
-        texts,
-        original_chars,
-        kept_chars,
-        truncated,
-    }
+    let TruncatedText { text, original_chars, kept_chars, truncated } = truncate(&join(texts), limits);
+    let texts = if truncated { vec![text] } else { texts.to_vec() };
+    TruncatedTexts { texts, original_chars, kept_chars, truncated }
 }
 
 /// The whole output of a result: its text parts, joined with line breaks.
@@ -106,11 +84,7 @@ struct Span<'a> {
 impl<'a> Span<'a> {
     /// The whole text.
     fn whole(text: &'a str) -> Self {
-        Self {
-            head: text,
-            tail: None,
-            truncated: false,
-        }
+        Self { head: text, tail: None, truncated: false }
     }
 
     /// Keeps at most `limit` units.
@@ -124,11 +98,7 @@ impl<'a> Span<'a> {
             return self;
         }
         match keep {
-            Keep::Head => Self {
-                head: unit.first(self.head, limit),
-                tail: None,
-                truncated: true,
-            },
+            Keep::Head => Self { head: unit.first(self.head, limit), tail: None, truncated: true },
             Keep::HeadAndTail => self.limit_both(unit, limit, in_head, in_tail),
         }
     }
@@ -144,11 +114,7 @@ impl<'a> Span<'a> {
                 (head, limit - head, tail)
             }
         };
-        Self {
-            head: unit.first(self.head, head),
-            tail: Some(unit.last(from, last)),
-            truncated: true,
-        }
+        Self { head: unit.first(self.head, head), tail: Some(unit.last(from, last)), truncated: true }
     }
 
     /// The text for the model.
@@ -190,16 +156,9 @@ impl Unit {
     /// The beginning of the text with at most `limit` units, without the line break after it.
     fn first(self, text: &str, limit: usize) -> &str {
         match self {
-            Self::Char => text
-                .char_indices()
-                .nth(limit)
-                .map_or(text, |(end, _)| &text[..end]),
-            Self::Match => {
-                without_break(&text[..end_of_lines(text.split_inclusive('\n'), limit, is_match)])
-            }
-            Self::Line => {
-                without_break(&text[..end_of_lines(text.split_inclusive('\n'), limit, |_| true)])
-            }
+            Self::Char => text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end]),
+            Self::Match => without_break(&text[..end_of_lines(text.split_inclusive('\n'), limit, is_match)]),
+            Self::Line => without_break(&text[..end_of_lines(text.split_inclusive('\n'), limit, |_| true)]),
         }
     }
 
@@ -207,30 +166,18 @@ impl Unit {
     fn last(self, text: &str, limit: usize) -> &str {
         match self {
             Self::Char => {
-                let start = limit
-                    .checked_sub(1)
-                    .and_then(|last| text.char_indices().nth_back(last));
+                let start = limit.checked_sub(1).and_then(|last| text.char_indices().nth_back(last));
                 let none = if limit == 0 { text.len() } else { 0 };
                 &text[start.map_or(none, |(start, _)| start)..]
             }
-            Self::Match => {
-                &text
-                    [text.len() - end_of_lines(text.split_inclusive('\n').rev(), limit, is_match)..]
-            }
-            Self::Line => {
-                &text
-                    [text.len() - end_of_lines(text.split_inclusive('\n').rev(), limit, |_| true)..]
-            }
+            Self::Match => &text[text.len() - end_of_lines(text.split_inclusive('\n').rev(), limit, is_match)..],
+            Self::Line => &text[text.len() - end_of_lines(text.split_inclusive('\n').rev(), limit, |_| true)..],
         }
     }
 }
 
 /// The number of bytes up to and including the last of `limit` lines that count.
-fn end_of_lines<'a>(
-    lines: impl Iterator<Item = &'a str>,
-    limit: usize,
-    counts: impl Fn(&str) -> bool,
-) -> usize {
+fn end_of_lines<'a>(lines: impl Iterator<Item = &'a str>, limit: usize, counts: impl Fn(&str) -> bool) -> usize {
     let mut left = limit;
     lines
         .take_while(|line| {
@@ -249,8 +196,7 @@ fn is_match(line: &str) -> bool {
 
 /// The text without one line break at its end.
 fn without_break(text: &str) -> &str {
-    text.strip_suffix('\n')
-        .map_or(text, |line| line.strip_suffix('\r').unwrap_or(line))
+    text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line))
 }
 
 /// Truncates each line to `limit` characters; line breaks are kept.

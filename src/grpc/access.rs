@@ -56,12 +56,8 @@ impl Method {
 
 /// All RPCs by path, such as `/contextd.v1.TurnService/ExecuteTurn`.
 static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
-    let option = DESCRIPTOR_POOL
-        .get_extension_by_name("contextd.v1.access")
-        .expect("the proto has the option");
-    let methods = DESCRIPTOR_POOL
-        .services()
-        .flat_map(|service| service.methods().collect::<Vec<_>>());
+    let option = DESCRIPTOR_POOL.get_extension_by_name("contextd.v1.access").expect("the proto has the option");
+    let methods = DESCRIPTOR_POOL.services().flat_map(|service| service.methods().collect::<Vec<_>>());
     methods
         .map(|method| {
             let name = format!("{}/{}", method.parent_service().full_name(), method.name());
@@ -118,38 +114,18 @@ mod tests {
             let access = method.access;
             assert!(access.is_some(), "{path} has no option contextd.v1.access");
         }
-        let check = |path: &str, expected: RequiredAccess| {
-            assert_eq!(required_access(path), expected, "{path}")
-        };
-        check(
-            "/contextd.v1.TurnService/GetTurn",
-            RequiredAccess::Access(Access::Read),
-        );
-        check(
-            "/contextd.v1.TurnService/ExecuteTurn",
-            RequiredAccess::Access(Access::Write),
-        );
-        check(
-            "/contextd.v1.AdminService/CreateKey",
-            RequiredAccess::Access(Access::Admin),
-        );
-        check(
-            "/contextd.v1.TurnService/Absent",
-            RequiredAccess::UnknownRpc,
-        );
+        let check = |path: &str, expected: RequiredAccess| assert_eq!(required_access(path), expected, "{path}");
+        check("/contextd.v1.TurnService/GetTurn", RequiredAccess::Access(Access::Read));
+        check("/contextd.v1.TurnService/ExecuteTurn", RequiredAccess::Access(Access::Write));
+        check("/contextd.v1.AdminService/CreateKey", RequiredAccess::Access(Access::Admin));
+        check("/contextd.v1.TurnService/Absent", RequiredAccess::UnknownRpc);
     }
 
     #[test]
     fn reflection_answers_with_streams_as_our_streaming_rpcs_do() {
         for (path, expected) in [
-            (
-                "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-                true,
-            ),
-            (
-                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                true,
-            ),
+            ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", true),
+            ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", true),
             ("/contextd.v1.TurnService/WatchEvents", true),
             ("/contextd.v1.TurnService/GetTurn", false),
             ("/grpc.health.v1.Health/Check", false),
@@ -165,9 +141,8 @@ mod tests {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 let options = method.method_descriptor_proto().options.clone();
-                let reads = options.is_some_and(|options| {
-                    options.idempotency_level() == IdempotencyLevel::NoSideEffects
-                });
+                let reads =
+                    options.is_some_and(|options| options.idempotency_level() == IdempotencyLevel::NoSideEffects);
                 let access = required_access(&path);
                 assert!(
                     reads == (access == RequiredAccess::Access(Access::Read))

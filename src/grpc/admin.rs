@@ -29,11 +29,7 @@ pub struct Admin {
 impl Admin {
     /// Creates the service.
     pub fn new(auth: Arc<Auth>, engine: Arc<Engine>, max_request_bytes: usize) -> Self {
-        Self {
-            auth,
-            engine,
-            max_request_bytes,
-        }
+        Self { auth, engine, max_request_bytes }
     }
 }
 
@@ -62,22 +58,15 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::CreateKeyResponse>, Status> {
         let (caller, call) = (caller(&request)?, call(&request));
         let create = decode::create_key(request.into_inner())?;
-        self.engine
-            .check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
+        self.engine.check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
         let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
         if let Some(call) = call {
             call.record_managed(key.tenant.as_str(), &key.id);
         }
-        Ok(Response::new(pb::CreateKeyResponse {
-            key: key.to_field(),
-            secret,
-        }))
+        Ok(Response::new(pb::CreateKeyResponse { key: key.to_field(), secret }))
     }
 
-    async fn list_keys(
-        &self,
-        request: Request<pb::ListKeysRequest>,
-    ) -> Result<Response<pb::ListKeysResponse>, Status> {
+    async fn list_keys(&self, request: Request<pb::ListKeysRequest>) -> Result<Response<pb::ListKeysResponse>, Status> {
         const LIST: &str = "ListKeys";
         let caller = caller(&request)?;
         let decode::ListKeys { tenant, page } = decode::list_keys(request.into_inner())?;
@@ -95,10 +84,7 @@ impl AdminService for Admin {
             Some(last) => page_token::encode(LIST, filter.as_str(), &last.id),
             None => String::new(),
         };
-        Ok(Response::new(pb::ListKeysResponse {
-            keys: keys.to_field(),
-            next_page_token,
-        }))
+        Ok(Response::new(pb::ListKeysResponse { keys: keys.to_field(), next_page_token }))
     }
 
     async fn revoke_key(
@@ -108,9 +94,7 @@ impl AdminService for Admin {
         let caller = caller(&request)?;
         let decode::RevokeKey { tenant, key } = decode::revoke_key(request.into_inner())?;
         let key = self.auth.revoke_key(&caller, tenant, &key).await?;
-        Ok(Response::new(pb::RevokeKeyResponse {
-            key: key.to_field(),
-        }))
+        Ok(Response::new(pb::RevokeKeyResponse { key: key.to_field() }))
     }
 
     async fn get_tenant_limits(
@@ -120,11 +104,7 @@ impl AdminService for Admin {
         let caller = caller(&request)?;
         let wanted = decode::get_tenant_limits(request.into_inner())?;
         let tenant = tenant_of(&caller, wanted)?;
-        let TenantState {
-            own,
-            in_force,
-            used,
-        } = self.engine.tenant_state(&tenant).await?;
+        let TenantState { own, in_force, used } = self.engine.tenant_state(&tenant).await?;
         Ok(Response::new(pb::GetTenantLimitsResponse {
             tenant_id: tenant.into_string(),
             own: own.to_field(),
@@ -145,9 +125,7 @@ impl AdminService for Admin {
         let decode::SetLimits { tenant, limits } = decode::set_tenant_limits(request.into_inner())?;
         self.engine.check_tenant(&tenant)?;
         let in_force = self.engine.set_limits(tenant, limits).await?;
-        Ok(Response::new(pb::SetTenantLimitsResponse {
-            in_force: in_force.to_field(),
-        }))
+        Ok(Response::new(pb::SetTenantLimitsResponse { in_force: in_force.to_field() }))
     }
 
     async fn delete_tenant(
@@ -158,9 +136,7 @@ impl AdminService for Admin {
         let tenant = decode::delete_tenant(request.into_inner())?;
         let deletion = self.engine.delete_tenant(tenant, caller.subject).await?;
         self.auth.reload_keys().await;
-        Ok(Response::new(pb::DeleteTenantResponse {
-            deletion: deletion.to_field(),
-        }))
+        Ok(Response::new(pb::DeleteTenantResponse { deletion: deletion.to_field() }))
     }
 
     async fn get_tenant_deletion(
@@ -171,9 +147,7 @@ impl AdminService for Admin {
         let wanted = decode::get_tenant_deletion(request.into_inner())?;
         let tenant = tenant_of(&caller, wanted)?;
         let deletion = self.engine.tenant_deletion(&tenant).await?;
-        Ok(Response::new(pb::GetTenantDeletionResponse {
-            deletion: deletion.to_field(),
-        }))
+        Ok(Response::new(pb::GetTenantDeletionResponse { deletion: deletion.to_field() }))
     }
 }
 

@@ -63,12 +63,7 @@ impl Admission {
     /// Admits requests up to the limits of `config`.
     pub fn new(engine: Arc<Engine>, config: &Config) -> Self {
         let is_shared = config.auth.is_shared();
-        let ServerConfig {
-            max_requests,
-            max_open_streams,
-            answer_timeout,
-            ..
-        } = config.server;
+        let ServerConfig { max_requests, max_open_streams, answer_timeout, .. } = config.server;
         Self {
             engine,
             requests: TenantPool::new(max_requests, is_shared),
@@ -104,9 +99,7 @@ impl Admission {
         let enter = |room: &Arc<TenantPool>| room.try_acquire(tenant).ok_or(Rejection::Overloaded);
         Ok(AdmissionSlots {
             request: enter(&self.requests)?,
-            stream: access::is_server_streaming(path)
-                .then(|| enter(&self.streams))
-                .transpose()?,
+            stream: access::is_server_streaming(path).then(|| enter(&self.streams)).transpose()?,
             new: is_new.then(|| NewRequest::new(tenant.clone())),
         })
     }
@@ -141,16 +134,9 @@ impl Admission {
         if answer.body().is_end_stream() {
             return answer;
         }
-        let AdmissionSlots {
-            request,
-            stream,
-            new: _,
-        } = admittance;
+        let AdmissionSlots { request, stream, new: _ } = admittance;
         answer.map(|body| match stream {
-            Some(place) => Body::new(BodyWithSlot {
-                body,
-                _place: place,
-            }),
+            Some(place) => Body::new(BodyWithSlot { body, _place: place }),
             None => self.unread.hold(body, request),
         })
     }
@@ -169,10 +155,7 @@ impl<S> Layer<S> for Admission {
     type Service = AdmissionService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        AdmissionService {
-            inner,
-            admission: self.clone(),
-        }
+        AdmissionService { inner, admission: self.clone() }
     }
 }
 
@@ -257,12 +240,7 @@ impl<S> AdmissionService<S> {
         let on_connection = peer.map(Peer::begin_health_stream);
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let streamed = |body| {
-                Body::new(BodyWithSlot {
-                    body,
-                    _place: (place, on_connection),
-                })
-            };
+            let streamed = |body| Body::new(BodyWithSlot { body, _place: (place, on_connection) });
             Ok(answer.await?.map(streamed))
         })
     }

@@ -48,26 +48,13 @@ impl BlobService for Blobs {
         request: Request<Streaming<pb::PutBlobRequest>>,
     ) -> Result<Response<pb::PutBlobResponse>, Status> {
         let tenant = tenant(&request)?;
-        let ended = request
-            .extensions()
-            .get::<BodyEnd>()
-            .cloned()
-            .unwrap_or_default();
+        let ended = request.extensions().get::<BodyEnd>().cloned().unwrap_or_default();
         let mut messages = request.into_inner();
-        let BlobsConfig {
-            upload_idle_timeout,
-            upload_timeout,
-            ..
-        } = self.engine.rules().blobs;
-        let command =
-            decode::blob_header(with_timeout(upload_idle_timeout, messages.message()).await??)?;
+        let BlobsConfig { upload_idle_timeout, upload_timeout, .. } = self.engine.rules().blobs;
+        let command = decode::blob_header(with_timeout(upload_idle_timeout, messages.message()).await??)?;
         let (pieces, arriving) = mpsc::channel(1);
         let fed = async {
-            with_timeout(
-                upload_timeout,
-                forward_chunks(messages, &ended, pieces, upload_idle_timeout),
-            )
-            .await?
+            with_timeout(upload_timeout, forward_chunks(messages, &ended, pieces, upload_idle_timeout)).await?
         };
         let (fed, stored) = tokio::join!(fed, self.engine.put_blob(tenant, command, arriving));
         fed?;
@@ -77,15 +64,10 @@ impl BlobService for Blobs {
             }
             stored => stored?,
         };
-        Ok(Response::new(pb::PutBlobResponse {
-            blob: blob.to_field(),
-        }))
+        Ok(Response::new(pb::PutBlobResponse { blob: blob.to_field() }))
     }
 
-    async fn get_blob(
-        &self,
-        request: Request<pb::GetBlobRequest>,
-    ) -> Result<Response<Self::GetBlobStream>, Status> {
+    async fn get_blob(&self, request: Request<pb::GetBlobRequest>) -> Result<Response<Self::GetBlobStream>, Status> {
         let tenant = tenant(&request)?;
         let wanted = decode::get_blob(request.into_inner())?;
         let found = self.engine.store().blob(&tenant, &wanted.blob).await?;
@@ -130,9 +112,7 @@ async fn forward_chunks(
 
 /// Awaits `work`. Returns an error if it takes longer than `limit`.
 async fn with_timeout<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Status> {
-    tokio::time::timeout(limit, work)
-        .await
-        .map_err(|_| upload_too_slow())
+    tokio::time::timeout(limit, work).await.map_err(|_| upload_too_slow())
 }
 
 /// Sends the description, then the bytes of the range, one stored chunk at a time. Ends early if the reader
@@ -146,18 +126,10 @@ async fn send(
 ) -> Result<(), Status> {
     let mut next = Data::Blob(blob.to_field());
     let mut at = range.start;
-    while pieces
-        .send(Ok(pb::GetBlobResponse { data: Some(next) }))
-        .await
-        .is_ok()
-        && at < range.end
-    {
+    while pieces.send(Ok(pb::GetBlobResponse { data: Some(next) })).await.is_ok() && at < range.end {
         let mut piece = engine.store().blob_piece(tenant, &blob.id, at).await?;
         if piece.is_empty() {
-            return Err(super::status::internal(&format!(
-                "blob {} has no byte {at}",
-                blob.id
-            )));
+            return Err(super::status::internal(&format!("blob {} has no byte {at}", blob.id)));
         }
         piece.truncate(usize::try_from(range.end - at).unwrap_or(usize::MAX));
         at += piece.len() as u64;
@@ -174,15 +146,7 @@ impl GetBlob {
     /// The end of the range in a blob of `bytes` bytes. Returns an error if the range starts or ends outside
     /// the blob.
     fn within(&self, bytes: u64) -> Result<u64, super::violations::RequestError> {
-        let end = if self.length == 0 {
-            bytes
-        } else {
-            self.offset.saturating_add(self.length)
-        };
-        if self.offset <= bytes && end <= bytes {
-            Ok(end)
-        } else {
-            Err(decode::outside_of_blob(self, bytes))
-        }
+        let end = if self.length == 0 { bytes } else { self.offset.saturating_add(self.length) };
+        if self.offset <= bytes && end <= bytes { Ok(end) } else { Err(decode::outside_of_blob(self, bytes)) }
     }
 }

@@ -61,12 +61,7 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for BodyEndService<S> {
             return self.inner.call(request);
         }
         let ended = BodyEnd::default();
-        let mut request = request.map(|inner| {
-            Body::new(EndRecordingBody {
-                inner,
-                ended: ended.clone(),
-            })
-        });
+        let mut request = request.map(|inner| Body::new(EndRecordingBody { inner, ended: ended.clone() }));
         request.extensions_mut().insert(ended);
         self.inner.call(request)
     }

@@ -152,18 +152,14 @@ impl Call {
     /// statuses.
     fn rejection(&self, status: &Status) -> Option<String> {
         match status.code() {
-            Code::Unauthenticated => Some(
-                self.denied
-                    .get()
-                    .map_or("unauthenticated", |denied| denied.name())
-                    .to_owned(),
-            ),
-            Code::PermissionDenied | Code::ResourceExhausted | Code::Unavailable => {
-                Some(status.get_details_error_info().map_or_else(
-                    || code_name(status.code()).to_lowercase(),
-                    |info| info.reason.to_lowercase(),
-                ))
+            Code::Unauthenticated => {
+                Some(self.denied.get().map_or("unauthenticated", |denied| denied.name()).to_owned())
             }
+            Code::PermissionDenied | Code::ResourceExhausted | Code::Unavailable => Some(
+                status
+                    .get_details_error_info()
+                    .map_or_else(|| code_name(status.code()).to_lowercase(), |info| info.reason.to_lowercase()),
+            ),
             Code::Ok
             | Code::Cancelled
             | Code::Unknown
@@ -226,10 +222,7 @@ impl CallLogLayer {
             metrics,
             traces,
             overload: Arc::new(RejectionLog::new(Overloaded::REASON, 0)),
-            unauthenticated: Arc::new(RejectionLog::new(
-                "unauthenticated",
-                UNAUTHENTICATED_IN_FULL,
-            )),
+            unauthenticated: Arc::new(RejectionLog::new("unauthenticated", UNAUTHENTICATED_IN_FULL)),
         }
     }
 }
@@ -238,10 +231,7 @@ impl<S> Layer<S> for CallLogLayer {
     type Service = CallLogService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        CallLogService {
-            inner,
-            calls: self.clone(),
-        }
+        CallLogService { inner, calls: self.clone() }
     }
 }
 
@@ -329,9 +319,7 @@ impl CallLogLine {
 
     /// The trace context in which the call is handled.
     fn trace(&self, caller: Trace) -> Trace {
-        self.span
-            .as_ref()
-            .map_or(caller, |span| span.trace().clone())
+        self.span.as_ref().map_or(caller, |span| span.trace().clone())
     }
 
     /// Records the status of a response that has it in its headers.
@@ -366,8 +354,7 @@ impl Drop for CallLogLine {
     fn drop(&mut self) {
         let code = self.code.unwrap_or(Code::Cancelled);
         let took = self.call.begun.elapsed();
-        self.metrics
-            .rpc_ended(self.call.known_method(), code_name(code), took);
+        self.metrics.rpc_ended(self.call.known_method(), code_name(code), took);
         let ids = self.span.as_ref().and_then(|span| span.trace().ids());
         if let Some(span) = &self.span {
             span.answered(code_name(code), is_fault(code));

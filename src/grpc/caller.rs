@@ -10,9 +10,7 @@ use crate::{
 
 /// The caller, which the guard added to the request. Returns UNAUTHENTICATED if there is none. Also records
 /// in the call's log line what the request is about.
-pub(super) fn caller<T: RequestIds>(
-    request: &tonic::Request<T>,
-) -> Result<Principal, tonic::Status> {
+pub(super) fn caller<T: RequestIds>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
     let caller = request.extensions().get::<Principal>().cloned();
     let caller = caller.ok_or_else(status::unauthenticated)?;
     if let Some(call) = request.extensions().get::<Arc<Call>>() {
@@ -28,8 +26,6 @@ pub(super) fn caller<T: RequestIds>(
 }
 
 /// The tenant whose data a request is about.
-pub(super) fn tenant<T: RequestIds>(
-    request: &tonic::Request<T>,
-) -> Result<TenantId, tonic::Status> {
+pub(super) fn tenant<T: RequestIds>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
     caller(request).map(|caller| caller.tenant)
 }

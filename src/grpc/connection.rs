@@ -30,9 +30,7 @@ use tonic::transport::server::Connected;
 use super::{
     frames::{ControlFrameLimiter, PREFACE},
     tls::Tls,
-    unauthenticated_connections::{
-        HealthStream, UnauthenticatedConnection, UnauthenticatedConnections,
-    },
+    unauthenticated_connections::{HealthStream, UnauthenticatedConnection, UnauthenticatedConnections},
 };
 use crate::{
     config::ServerConfig,
@@ -93,9 +91,7 @@ impl Peer {
 
     /// The address, for logs. Empty if it is unknown.
     pub fn address(&self) -> String {
-        self.address
-            .map(|address| address.to_string())
-            .unwrap_or_default()
+        self.address.map(|address| address.to_string()).unwrap_or_default()
     }
 
     /// The client certificate in DER, verified by TLS.
@@ -162,11 +158,7 @@ async fn accept_all(
         let stranger = strangers.add(Some(address.ip()), most_per_peer);
         let watch = ConnectionChecks::new(place, stranger, &config, metrics.clone());
         let Some(tls) = tls.clone() else {
-            if send
-                .send(Ok(Connection::plain(stream, watch)))
-                .await
-                .is_err()
-            {
+            if send.send(Ok(Connection::plain(stream, watch))).await.is_err() {
                 return;
             }
             continue;
@@ -359,17 +351,8 @@ impl Connection {
     }
 
     fn new(stream: Stream, peer: Peer, watch: ConnectionChecks) -> Self {
-        let silence = InactivityTimer {
-            missing: PREFACE,
-            calls: 0,
-            until: Box::pin(sleep(watch.handshake_timeout)),
-        };
-        Self {
-            stream,
-            peer,
-            watch,
-            inactivity: silence,
-        }
+        let silence = InactivityTimer { missing: PREFACE, calls: 0, until: Box::pin(sleep(watch.handshake_timeout)) };
+        Self { stream, peer, watch, inactivity: silence }
     }
 
     fn on_received(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -446,11 +429,7 @@ impl AsyncRead for Connection {
 }
 
 impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
@@ -559,10 +538,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_ends_when_it_has_had_no_call_for_its_time() {
         let (listener, address) = listener().await;
-        let config = ServerConfig {
-            max_connection_idle: Duration::from_millis(100),
-            ..config(10)
-        };
+        let config = ServerConfig { max_connection_idle: Duration::from_millis(100), ..config(10) };
         let mut accepted = accept(listener, None, config);
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(&[0; PREFACE]).await.unwrap();
@@ -579,10 +555,7 @@ mod tests {
     async fn a_connection_beyond_the_limit_waits_until_another_one_ends() {
         let (listener, address) = listener().await;
         let mut accepted = accept(listener, None, config(1));
-        let clients = [
-            TcpStream::connect(address).await,
-            TcpStream::connect(address).await,
-        ];
+        let clients = [TcpStream::connect(address).await, TcpStream::connect(address).await];
         let [first, second] = clients.map(|client| client.unwrap().local_addr().unwrap());
         let served = next(&mut accepted).await;
         assert_eq!(served.peer.address, Some(first));
@@ -607,10 +580,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_without_a_known_caller_ends_whatever_it_calls() {
         let (listener, address) = listener().await;
-        let config = ServerConfig {
-            unauthenticated_connection_timeout: Duration::from_millis(100),
-            ..config(10)
-        };
+        let config = ServerConfig { unauthenticated_connection_timeout: Duration::from_millis(100), ..config(10) };
         let mut accepted = accept(listener, None, config);
         for (is_known, streams_health) in [(false, false), (true, false), (false, true)] {
             let mut client = TcpStream::connect(address).await.unwrap();
@@ -629,13 +599,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_call_nothing_keep_no_client_out() {
-        for config in [
-            config(2),
-            ServerConfig {
-                max_unauthenticated_connections_per_peer: 2,
-                ..config(10)
-            },
-        ] {
+        for config in [config(2), ServerConfig { max_unauthenticated_connections_per_peer: 2, ..config(10) }] {
             let (listener, address) = listener().await;
             let mut accepted = accept(listener, None, config);
             let mut clients = Vec::new();

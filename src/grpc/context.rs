@@ -5,9 +5,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::{
-    caller::tenant, counts, decode, page_budget::PageBudget, page_token, prompt, stats, stats_text,
-};
+use super::{caller::tenant, counts, decode, page_budget::PageBudget, page_token, prompt, stats, stats_text};
 use crate::{
     codec::{self, field::Field as _},
     model::{CompactionId, SessionKey, UsageReceipt},
@@ -40,29 +38,15 @@ impl ContextService for Contexts {
         request: Request<pb::GetContextStatsRequest>,
     ) -> Result<Response<pb::GetContextStatsResponse>, Status> {
         let tenant = tenant(&request)?;
-        let decode::GetContextStats {
-            session,
-            model,
-            as_text,
-        } = decode::get_context_stats(request.into_inner())?;
+        let decode::GetContextStats { session, model, as_text } = decode::get_context_stats(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         let found = self.engine.context_stats(&key, model.as_deref()).await?;
         let stats = stats::to_pb(&found, &key.session);
-        let text = if as_text {
-            stats_text::text(&stats, found.budget.assumed)
-        } else {
-            String::new()
-        };
-        Ok(Response::new(pb::GetContextStatsResponse {
-            stats: Some(stats),
-            text,
-        }))
+        let text = if as_text { stats_text::text(&stats, found.budget.assumed) } else { String::new() };
+        Ok(Response::new(pb::GetContextStatsResponse { stats: Some(stats), text }))
     }
 
-    async fn compact(
-        &self,
-        request: Request<pb::CompactRequest>,
-    ) -> Result<Response<pb::CompactResponse>, Status> {
+    async fn compact(&self, request: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::compact(request.into_inner())?;
         let session = command.session.clone();
@@ -78,9 +62,7 @@ impl ContextService for Contexts {
         let tenant = tenant(&request)?;
         let command = decode::prune_tool_outputs(request.into_inner())?;
         let report = self.engine.prune_tool_outputs(tenant, command).await?;
-        Ok(Response::new(pb::PruneToolOutputsResponse {
-            report: report.to_field(),
-        }))
+        Ok(Response::new(pb::PruneToolOutputsResponse { report: report.to_field() }))
     }
 
     async fn restore_tool_outputs(
@@ -90,15 +72,8 @@ impl ContextService for Contexts {
         let tenant = tenant(&request)?;
         let command = decode::restore_tool_outputs(request.into_inner())?;
         let restored = self.engine.restore_tool_outputs(tenant, command).await?;
-        let pb::ContextRestored {
-            pruned_at_seq: _,
-            call_ids,
-            tokens_restored,
-        } = restored.to_field();
-        Ok(Response::new(pb::RestoreToolOutputsResponse {
-            call_ids,
-            tokens_restored,
-        }))
+        let pb::ContextRestored { pruned_at_seq: _, call_ids, tokens_restored } = restored.to_field();
+        Ok(Response::new(pb::RestoreToolOutputsResponse { call_ids, tokens_restored }))
     }
 
     async fn prepare_context(
@@ -111,10 +86,7 @@ impl ContextService for Contexts {
         let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
         let report = Some(codec::ledger::prepare_report_to_pb(&report, &key.session));
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
-        Ok(Response::new(pb::PrepareContextResponse {
-            prompt: Some(prompt),
-            report,
-        }))
+        Ok(Response::new(pb::PrepareContextResponse { prompt: Some(prompt), report }))
     }
 
     async fn render_context(
@@ -126,9 +98,7 @@ impl ContextService for Contexts {
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let rendered = self.engine.render(tenant, command).await?;
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
-        Ok(Response::new(pb::RenderContextResponse {
-            prompt: Some(prompt),
-        }))
+        Ok(Response::new(pb::RenderContextResponse { prompt: Some(prompt) }))
     }
 
     async fn count_tokens(
@@ -137,10 +107,7 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::CountTokensResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self
-            .engine
-            .stored(&tenant, &decode::blobs_in_messages(&request.messages))
-            .await?;
+        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.messages)).await?;
         let command = decode::count_tokens(request, stored)?;
         let counts = self.engine.count_tokens(tenant, command).await?;
         Ok(Response::new(counts::counts(&counts)))
@@ -151,14 +118,10 @@ impl ContextService for Contexts {
         request: Request<pb::ListCompactionsRequest>,
     ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
         let tenant = tenant(&request)?;
-        let decode::ListCompactions { session, page } =
-            decode::list_compactions(request.into_inner())?;
+        let decode::ListCompactions { session, page } = decode::list_compactions(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         let filter = format!("{}/{}", key.tenant, key.session);
-        let token = page
-            .token
-            .map(|token| page_token::decode(&token, COMPACTIONS, &filter))
-            .transpose()?;
+        let token = page.token.map(|token| page_token::decode(&token, COMPACTIONS, &filter)).transpose()?;
         let before = token.map(CompactionId::new);
         let mut compactions = Vec::new();
         let mut last = before;
@@ -168,8 +131,7 @@ impl ContextService for Contexts {
             let read = self.engine.compactions(&key, last.as_ref(), batch).await?;
             for compaction in &read {
                 let shown = codec::compaction::to_pb(compaction, &key.session);
-                if compactions.len() == page.size as usize || !room.try_reserve(shown.encoded_len())
-                {
+                if compactions.len() == page.size as usize || !room.try_reserve(shown.encoded_len()) {
                     break 'page true;
                 }
                 last.clone_from(&compaction.id);
@@ -180,13 +142,8 @@ impl ContextService for Contexts {
             }
         };
         let last = last.filter(|_| more);
-        let next_page_token = last
-            .map(|id| page_token::encode(COMPACTIONS, &filter, id.as_str()))
-            .unwrap_or_default();
-        Ok(Response::new(pb::ListCompactionsResponse {
-            compactions,
-            next_page_token,
-        }))
+        let next_page_token = last.map(|id| page_token::encode(COMPACTIONS, &filter, id.as_str())).unwrap_or_default();
+        Ok(Response::new(pb::ListCompactionsResponse { compactions, next_page_token }))
     }
 
     async fn revert_compaction(
@@ -209,8 +166,7 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::RecordUsageResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::record_usage(request.into_inner())?;
-        let (UsageReceipt { estimate, size }, calibration_ratio) =
-            self.engine.record_usage(tenant, command).await?;
+        let (UsageReceipt { estimate, size }, calibration_ratio) = self.engine.record_usage(tenant, command).await?;
         Ok(Response::new(pb::RecordUsageResponse {
             estimate: estimate.to_field(),
             calibration_ratio,

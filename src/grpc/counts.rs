@@ -9,11 +9,7 @@ use crate::{
 
 /// Encodes the response of CountTokens.
 pub(super) fn counts(counts: &Counts) -> pb::CountTokensResponse {
-    let Counts {
-        total,
-        shares,
-        messages,
-    } = counts;
+    let Counts { total, shares, messages } = counts;
     pb::CountTokensResponse {
         total: total.to_field(),
         categories: shares.iter().map(spent).collect(),
@@ -22,11 +18,7 @@ pub(super) fn counts(counts: &Counts) -> pb::CountTokensResponse {
 }
 
 fn spent(spent: &CategoryTokens) -> pb::CategoryTokens {
-    let CategoryTokens {
-        category: on,
-        tokens,
-        count,
-    } = *spent;
+    let CategoryTokens { category: on, tokens, count } = *spent;
     pb::CategoryTokens {
         category: category(on).into(),
         tokens: i32::try_from(tokens).unwrap_or(i32::MAX),

@@ -89,10 +89,7 @@ pub(super) fn of<T>(request: &tonic::Request<T>) -> Option<std::time::Instant> {
 fn parse_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if number.is_empty()
-        || number.len() > MAX_TIMEOUT_DIGITS
-        || !number.bytes().all(|byte| byte.is_ascii_digit())
-    {
+    if number.is_empty() || number.len() > MAX_TIMEOUT_DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let number: u64 = number.parse().ok()?;
@@ -138,39 +135,24 @@ mod tests {
     async fn a_unary_call_past_its_deadline_gets_the_documented_status() {
         let silent = service_fn(|_: Request<()>| pending::<Result<Response<Body>, Infallible>>());
         let begun = Instant::now();
-        let response = DeadlineLayer
-            .layer(silent)
-            .oneshot(asked("20m"))
-            .await
-            .unwrap();
+        let response = DeadlineLayer.layer(silent).oneshot(asked("20m")).await.unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(20));
         check_refused(response.headers());
     }
 
     #[tokio::test]
     async fn a_stream_past_its_deadline_ends_with_the_documented_status() {
-        let pieces =
-            || tokio_stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"piece")))]);
+        let pieces = || tokio_stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"piece")))]);
         let answering = service_fn(move |_: Request<()>| async move {
             let stream = pieces().chain(tokio_stream::pending());
-            Ok::<_, Infallible>(Response::new(Body::new(http_body_util::StreamBody::new(
-                stream,
-            ))))
+            Ok::<_, Infallible>(Response::new(Body::new(http_body_util::StreamBody::new(stream))))
         });
         let begun = Instant::now();
-        let response = DeadlineLayer
-            .layer(answering)
-            .oneshot(asked("20m"))
-            .await
-            .unwrap();
+        let response = DeadlineLayer.layer(answering).oneshot(asked("20m")).await.unwrap();
         assert!(Status::from_header_map(response.headers()).is_none());
         let mut body = response.into_body();
         assert!(body.frame().await.unwrap().unwrap().is_data());
-        let end = body
-            .frame()
-            .await
-            .expect("it ended without a status")
-            .unwrap();
+        let end = body.frame().await.expect("it ended without a status").unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(20));
         check_refused(&end.into_trailers().expect("more of the stream"));
         assert!(body.frame().await.is_none());
@@ -179,11 +161,7 @@ mod tests {
     #[test]
     fn deadlines_are_read_in_every_unit_of_the_protocol() {
         let check = |header: &str, expected: Option<Duration>| {
-            assert_eq!(
-                parse_timeout(asked(header).headers()),
-                expected,
-                "{header:?}"
-            );
+            assert_eq!(parse_timeout(asked(header).headers()), expected, "{header:?}");
         };
         check("2H", Some(Duration::from_secs(7200)));
         check("3M", Some(Duration::from_secs(180)));
@@ -192,17 +170,7 @@ mod tests {
         check("6u", Some(Duration::from_micros(6)));
         check("7n", Some(Duration::from_nanos(7)));
         check("99999999H", Some(Duration::from_secs(99_999_999 * 3600)));
-        for malformed in [
-            "",
-            "S",
-            "1",
-            "1s",
-            "-1S",
-            "+1S",
-            "1.5S",
-            "100000000n",
-            "1 S",
-        ] {
+        for malformed in ["", "S", "1", "1s", "-1S", "+1S", "1.5S", "100000000n", "1 S"] {
             check(malformed, None);
         }
         assert_eq!(parse_timeout(&HeaderMap::new()), None);

@@ -67,10 +67,7 @@ pub(super) fn of_request(path: &str, bytes: &[u8], limit: usize) -> Result<usize
 impl Requests {
     fn of_all_services() -> Self {
         let mut all = Self::default();
-        for method in DESCRIPTOR_POOL
-            .services()
-            .flat_map(|it| it.methods().collect::<Vec<_>>())
-        {
+        for method in DESCRIPTOR_POOL.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             let shape = all.shape(&method.input());
             all.by_path.insert(path, shape);
@@ -86,8 +83,7 @@ impl Requests {
         }
         let index = self.shapes.len();
         self.shapes.push(Shape::default());
-        self.by_message
-            .insert(message.full_name().to_owned(), index);
+        self.by_message.insert(message.full_name().to_owned(), index);
         let mut fields = BTreeMap::new();
         let mut size = 0;
         let mut choices: HashMap<String, usize> = HashMap::new();
@@ -163,12 +159,7 @@ impl Walk {
         Ok(())
     }
 
-    fn message(
-        &mut self,
-        shape: usize,
-        bytes: &[u8],
-        depth: usize,
-    ) -> Result<IsWellFormed, TooLarge> {
+    fn message(&mut self, shape: usize, bytes: &[u8], depth: usize) -> Result<IsWellFormed, TooLarge> {
         let Some(deeper) = depth.checked_sub(1) else {
             return Ok(false);
         };
@@ -277,10 +268,7 @@ mod tests {
     fn sizes_are_close_to_those_of_the_generated_types() {
         let check = |name: &str, actual: usize| {
             let found = shape(name).size;
-            assert!(
-                found * 2 >= actual && found <= actual * 3,
-                "{name}: {found} for {actual}"
-            );
+            assert!(found * 2 >= actual && found <= actual * 3, "{name}: {found} for {actual}");
         };
         check("contextd.v1.InputMessage", size_of::<pb::InputMessage>());
         check("contextd.v1.Part", size_of::<pb::Part>());
@@ -291,18 +279,13 @@ mod tests {
 
     #[test]
     fn a_request_of_empty_messages_is_as_large_as_they_are_in_memory() {
-        let one = pb::CountTokensRequest {
-            messages: vec![pb::InputMessage::default()],
-            ..pb::CountTokensRequest::default()
-        };
+        let one =
+            pb::CountTokensRequest { messages: vec![pb::InputMessage::default()], ..pb::CountTokensRequest::default() };
         let field = one.encode_to_vec();
         assert_eq!(field.len(), 2);
         let thousand = field.repeat(1_000);
         let found = of_request(COUNT, &thousand, LIMIT).unwrap();
-        assert!(
-            found >= 1_000 * size_of::<pb::InputMessage>() / 2,
-            "{found}"
-        );
+        assert!(found >= 1_000 * size_of::<pb::InputMessage>() / 2, "{found}");
         let millions = field.repeat(2_050_000);
         assert_eq!(of_request(COUNT, &millions, LIMIT), Err(TooLarge));
     }
@@ -310,14 +293,8 @@ mod tests {
     #[test]
     fn what_is_hidden_after_a_group_or_in_deep_messages_is_counted() {
         let part = pb::Part::default();
-        let message = pb::InputMessage {
-            parts: vec![part; 200_000],
-            ..pb::InputMessage::default()
-        };
-        let request = pb::ExecuteTurnRequest {
-            input: Some(message),
-            ..pb::ExecuteTurnRequest::default()
-        };
+        let message = pb::InputMessage { parts: vec![part; 200_000], ..pb::InputMessage::default() };
+        let request = pb::ExecuteTurnRequest { input: Some(message), ..pb::ExecuteTurnRequest::default() };
         let bytes = request.encode_to_vec();
         assert_eq!(of_request(EXECUTE, &bytes, LIMIT), Err(TooLarge));
         // Nested groups of field 1,000.
@@ -329,10 +306,7 @@ mod tests {
     #[test]
     fn texts_are_as_large_as_they_are_and_malformed_bytes_end_the_walk() {
         let text = "word ".repeat(100_000);
-        let request = pb::CountTokensRequest {
-            system_prompt: text.clone(),
-            ..pb::CountTokensRequest::default()
-        };
+        let request = pb::CountTokensRequest { system_prompt: text.clone(), ..pb::CountTokensRequest::default() };
         let bytes = request.encode_to_vec();
         let found = of_request(COUNT, &bytes, LIMIT).unwrap();
         assert!((text.len()..text.len() + 4_096).contains(&found), "{found}");

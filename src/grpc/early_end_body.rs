@@ -21,10 +21,7 @@ pub(super) struct EarlyEndBody<F> {
 
 impl<F: Future<Output = Status>> EarlyEndBody<F> {
     pub(super) fn new(inner: Body, end: F) -> Self {
-        Self {
-            inner: Some(inner),
-            end: Box::pin(end),
-        }
+        Self { inner: Some(inner), end: Box::pin(end) }
     }
 }
 
@@ -48,22 +45,14 @@ impl<F: Future<Output = Status>> http_body::Body for EarlyEndBody<F> {
         // Dropping the body notifies the producer of the stream.
         self.inner = None;
         let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(
-            status
-                .add_header(&mut trailers)
-                .map(|()| Frame::trailers(trailers)),
-        ))
+        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner
-            .as_ref()
-            .is_none_or(http_body::Body::is_end_stream)
+        self.inner.as_ref().is_none_or(http_body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
     }
 }

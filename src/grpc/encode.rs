@@ -51,17 +51,13 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         session_id: id.into_string(),
         etag: revision.to_string(),
         state: session_state(state).into(),
-        current_turn_id: current_turn
-            .map(|turn| turn.into_string())
-            .unwrap_or_default(),
+        current_turn_id: current_turn.map(|turn| turn.into_string()).unwrap_or_default(),
         last_seq: last_seq.0,
         queued_count: i32::try_from(queued).unwrap_or(i32::MAX),
         compaction_count: i32::try_from(compactions).unwrap_or(i32::MAX),
         last_compaction_time: compacted_at.to_field(),
         currently_compacting: compacting,
-        forked_from_session_id: forked_from
-            .map(|session| session.into_string())
-            .unwrap_or_default(),
+        forked_from_session_id: forked_from.map(|session| session.into_string()).unwrap_or_default(),
         forked_at_seq: forked_at.unwrap_or_default().0,
         create_time: created_at.to_field(),
         update_time: updated_at.to_field(),
@@ -96,18 +92,9 @@ pub fn turn(
     let mut answer = pb::Turn {
         turn_id: turn.id.to_string(),
         session_id: session.to_owned(),
-        request_id: turn
-            .request_id
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        request_id: turn.request_id.as_ref().map(ToString::to_string).unwrap_or_default(),
         state: turn.state.to_field(),
-        model: turn
-            .request
-            .model
-            .as_ref()
-            .unwrap_or(&turn.config.model)
-            .clone(),
+        model: turn.request.model.as_ref().unwrap_or(&turn.config.model).clone(),
         limits: limits.to_field(),
         create_time: turn.started_at.to_field(),
         end_time: turn.ended_at.to_field(),

@@ -34,18 +34,8 @@ pub(super) async fn page(
     key: &SessionKey,
     wanted: ExportMessages,
 ) -> Result<pb::ExportMessagesResponse, Status> {
-    let ExportMessages {
-        session: _,
-        shape,
-        at: seq,
-        page: PageRequest { size, token },
-    } = wanted;
-    let filter = format!(
-        "{}/{}/{shape:?}/{}",
-        key.tenant,
-        key.session,
-        seq.unwrap_or_default()
-    );
+    let ExportMessages { session: _, shape, at: seq, page: PageRequest { size, token } } = wanted;
+    let filter = format!("{}/{}/{shape:?}/{}", key.tenant, key.session, seq.unwrap_or_default());
     let mut at = Seq(0);
     let mut text_calls = CustomCalls::default();
     if let Some(token) = token {
@@ -58,10 +48,7 @@ pub(super) async fn page(
     let mut room = PageBudget::default();
     let batch = MESSAGES_PER_READ.min(size.saturating_add(1));
     let more = 'page: loop {
-        let read = engine
-            .store()
-            .messages_within(key, View::All, seq, Page::After(at), (batch, READ_BYTES))
-            .await?;
+        let read = engine.store().messages_within(key, View::All, seq, Page::After(at), (batch, READ_BYTES)).await?;
         for PlacedMessage { place, message } in read.items {
             if messages.len() == size as usize {
                 break 'page true;
@@ -80,10 +67,7 @@ pub(super) async fn page(
         }
     };
     let next_page_token = page_token::next(more, LIST, &filter, &at.to_string());
-    Ok(pb::ExportMessagesResponse {
-        messages,
-        next_page_token,
-    })
+    Ok(pb::ExportMessagesResponse { messages, next_page_token })
 }
 
 /// Encodes an exported message with its notes.

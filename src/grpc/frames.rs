@@ -69,9 +69,7 @@ impl ControlFrameLimiter {
     /// Counts bytes sent to the client, which allow it more frames.
     pub(super) fn sent(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.paid_until = self
-            .paid_until
-            .saturating_sub(self.cost * bytes / BYTES_PER_FRAME);
+        self.paid_until = self.paid_until.saturating_sub(self.cost * bytes / BYTES_PER_FRAME);
     }
 
     fn control_frames(&mut self, mut bytes: &[u8]) -> u32 {
@@ -134,10 +132,7 @@ mod tests {
         .concat();
         for size in [1, 2, 7, 9, 10, 100_000] {
             let mut frames = ControlFrameLimiter::new(1);
-            let found: u32 = sent
-                .chunks(size)
-                .map(|cut| frames.control_frames(cut))
-                .sum();
+            let found: u32 = sent.chunks(size).map(|cut| frames.control_frames(cut)).sum();
             assert_eq!(found, 4, "in pieces of {size}");
         }
     }

@@ -38,10 +38,7 @@ impl Gate {
 
     /// The current readiness.
     pub fn readiness(&self) -> Readiness {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -49,10 +46,7 @@ impl<S> Layer<S> for Gate {
     type Service = GateService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GateService {
-            inner,
-            gate: self.clone(),
-        }
+        GateService { inner, gate: self.clone() }
     }
 }
 
@@ -88,12 +82,8 @@ where
             Readiness::Closed(closed) if path.starts_with(HEALTH) => {
                 with_reason_header(self.inner.call(request), &closed.to_string())
             }
-            Readiness::Unready(why) if path.starts_with(HEALTH) => {
-                with_reason_header(self.inner.call(request), &why)
-            }
-            Readiness::Ready | Readiness::Unready(_) | Readiness::Closed(_) => {
-                Box::pin(self.inner.call(request))
-            }
+            Readiness::Unready(why) if path.starts_with(HEALTH) => with_reason_header(self.inner.call(request), &why),
+            Readiness::Ready | Readiness::Unready(_) | Readiness::Closed(_) => Box::pin(self.inner.call(request)),
         }
     }
 }
@@ -104,11 +94,7 @@ fn with_reason_header<B: 'static, E: 'static>(
     why: &str,
 ) -> Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>> {
     let printable = |char: char| {
-        if char == ' ' || char.is_ascii_graphic() {
-            char
-        } else {
-            '?'
-        }
+        if char == ' ' || char.is_ascii_graphic() { char } else { '?' }
     };
     let why: String = why.chars().map(printable).take(MAX_REASON_BYTES).collect();
     Box::pin(async move {

@@ -50,10 +50,7 @@ impl<S> Layer<S> for Guard {
     type Service = GuardService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GuardService {
-            inner,
-            auth: Arc::clone(&self.auth),
-        }
+        GuardService { inner, auth: Arc::clone(&self.auth) }
     }
 }
 
@@ -101,8 +98,7 @@ where
             };
             let caller = identity.principal.clone();
             let reach = reach(&caller, head.uri.path());
-            head.extensions
-                .insert(KeysRead(keys_read.filter(|_| identity.is_of_stored_key())));
+            head.extensions.insert(KeysRead(keys_read.filter(|_| identity.is_of_stored_key())));
             head.extensions.insert(caller);
             let call = head.extensions.get::<Arc<Call>>().cloned();
             let request = Request::from_parts(head, body);
@@ -128,11 +124,7 @@ where
 
 /// Resolves when a caller's credential is no longer valid, with the status that ends its calls. Work that a
 /// call has begun continues, as after a disconnect.
-async fn until_credential_invalid(
-    auth: Arc<Auth>,
-    identity: Identity,
-    call: Option<Arc<Call>>,
-) -> Status {
+async fn until_credential_invalid(auth: Arc<Auth>, identity: Identity, call: Option<Arc<Call>>) -> Status {
     let denied = auth.credential_ended(&identity).await;
     if let Some(call) = call {
         call.record_denial(denied);
@@ -142,13 +134,8 @@ async fn until_credential_invalid(
 
 /// The rows that a call may reach: only operators manage tenants other than their own.
 fn reach(caller: &Principal, path: &str) -> Reach {
-    let manages =
-        caller.access == Access::Operator && path.starts_with(access::ADMIN_SERVICE_PREFIX);
-    if manages {
-        Reach::All
-    } else {
-        Reach::Tenant(caller.tenant.clone())
-    }
+    let manages = caller.access == Access::Operator && path.starts_with(access::ADMIN_SERVICE_PREFIX);
+    if manages { Reach::All } else { Reach::Tenant(caller.tenant.clone()) }
 }
 
 /// The caller's identity. Returns an error if the caller may not make this call.
@@ -175,9 +162,7 @@ async fn authorize(auth: &Auth, head: &Parts) -> Result<Identity, Status> {
         call.record_caller(caller);
     }
     match access::required_access(path) {
-        RequiredAccess::Access(needed) if needed > caller.access => {
-            Err(status::permission_denied(needed))
-        }
+        RequiredAccess::Access(needed) if needed > caller.access => Err(status::permission_denied(needed)),
         RequiredAccess::Undeclared => Err(status::permission_denied(Access::Operator)),
         // The framework rejects paths that are not RPCs of this API.
         RequiredAccess::Access(_) | RequiredAccess::UnknownRpc => Ok(identity),

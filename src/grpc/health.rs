@@ -30,19 +30,12 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Reports NOT_SERVING for every service name except liveness.
 pub async fn report_starting(health: &HealthReporter) {
-    health
-        .set_service_status(LIVENESS, ServingStatus::Serving)
-        .await;
+    health.set_service_status(LIVENESS, ServingStatus::Serving).await;
     report_readiness(health, false).await;
 }
 
 /// Keeps the reported readiness in line with the database, until a drain reports NOT_SERVING permanently.
-pub async fn watch_database(
-    health: HealthReporter,
-    gate: Gate,
-    engine: Arc<Engine>,
-    stopping: CancellationToken,
-) {
+pub async fn watch_database(health: HealthReporter, gate: Gate, engine: Arc<Engine>, stopping: CancellationToken) {
     let mut serving = false;
     while !stopping.is_cancelled() {
         let asked = tokio::time::timeout(PERIOD * 5, engine.store().ping(PERIOD * 2));
@@ -87,11 +80,7 @@ fn reason(error: &store::Error) -> String {
 }
 
 async fn report_readiness(health: &HealthReporter, serving: bool) {
-    let status = if serving {
-        ServingStatus::Serving
-    } else {
-        ServingStatus::NotServing
-    };
+    let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
     for service in READINESS {
         health.set_service_status(service, status).await;
     }

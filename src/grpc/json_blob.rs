@@ -12,11 +12,7 @@ use crate::{
 const JSON: &str = "application/json";
 
 /// Stores the JSON as a blob, which is readable when this returns.
-pub(super) async fn keep(
-    engine: &Engine,
-    tenant: &TenantId,
-    json: &[u8],
-) -> Result<pb::Blob, Status> {
+pub(super) async fn keep(engine: &Engine, tenant: &TenantId, json: &[u8]) -> Result<pb::Blob, Status> {
     let id = derive::blob(json);
     engine.store().keep_blob(tenant, &id, JSON, json).await?;
     Ok(pb::Blob {

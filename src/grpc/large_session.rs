@@ -19,15 +19,10 @@ use crate::{
 const MAX_SESSION_BYTES: usize = 2 * 1024 * 1024;
 
 /// Encodes a session with its configuration. Large fields are stored as a blob before this returns.
-pub(super) async fn to_pb(
-    engine: &Engine,
-    tenant: &TenantId,
-    session: Session,
-) -> Result<pb::Session, Status> {
+pub(super) async fn to_pb(engine: &Engine, tenant: &TenantId, session: Session) -> Result<pb::Session, Status> {
     let mut shown = encode::session(session, Detail::Full);
     if let Some(large) = take_large(&mut shown) {
-        let json =
-            codec::json::encode(&large, "contextd.v1.Session").map_err(store::Error::from)?;
+        let json = codec::json::encode(&large, "contextd.v1.Session").map_err(store::Error::from)?;
         drop(large);
         shown.configuration_blob = Some(json_blob::keep(engine, tenant, &json).await?);
     }
@@ -68,16 +63,9 @@ mod tests {
         let taken = take_large(&mut large).expect("too large");
         assert_eq!(
             large,
-            pb::Session {
-                session_id: "s".to_owned(),
-                model: "main/m".to_owned(),
-                ..pb::Session::default()
-            }
+            pb::Session { session_id: "s".to_owned(), model: "main/m".to_owned(), ..pb::Session::default() }
         );
-        assert_eq!(
-            (taken.system_prompt.len(), taken.pinned_blocks.len()),
-            (MAX_SESSION_BYTES - rest - 3, 1)
-        );
+        assert_eq!((taken.system_prompt.len(), taken.pinned_blocks.len()), (MAX_SESSION_BYTES - rest - 3, 1));
         assert!(taken.tools.is_some() && taken.session_id.is_empty());
     }
 }

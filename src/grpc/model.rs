@@ -35,33 +35,17 @@ impl Models {
         Self { engine }
     }
 
-    async fn page(
-        &self,
-        tenant: &TenantId,
-        wanted: ListModels,
-    ) -> Result<pb::ListModelsResponse, Status> {
+    async fn page(&self, tenant: &TenantId, wanted: ListModels) -> Result<pb::ListModelsResponse, Status> {
         const LIST: &str = "ListModels";
-        let ListModels {
-            provider,
-            page: PageRequest { size, token },
-        } = wanted;
+        let ListModels { provider, page: PageRequest { size, token } } = wanted;
         let filter = provider.as_deref().unwrap_or_default();
-        let after = token
-            .map(|token| page_token::decode(&token, LIST, filter))
-            .transpose()?;
+        let after = token.map(|token| page_token::decode(&token, LIST, filter)).transpose()?;
         let mut models = self.engine.models();
-        models.retain(|model| {
-            provider
-                .as_ref()
-                .is_none_or(|provider| model.provider_name == *provider)
-        });
+        models.retain(|model| provider.as_ref().is_none_or(|provider| model.provider_name == *provider));
         models.retain(|model| after.as_ref().is_none_or(|after| model.reference > *after));
         let more = models.len() > size as usize;
         models.truncate(size as usize);
-        let last = models
-            .last()
-            .filter(|_| more)
-            .map(|last| page_token::encode(LIST, filter, &last.reference));
+        let last = models.last().filter(|_| more).map(|last| page_token::encode(LIST, filter, &last.reference));
         Ok(pb::ListModelsResponse {
             models: self.encode_models(tenant, models).await?,
             next_page_token: last.unwrap_or_default(),
@@ -69,21 +53,10 @@ impl Models {
     }
 
     /// Encodes models, with the calibration from the tenant's calls.
-    async fn encode_models(
-        &self,
-        tenant: &TenantId,
-        models: Vec<ResolvedModel>,
-    ) -> Result<Vec<pb::Model>, Status> {
-        let references: Vec<&str> = models
-            .iter()
-            .map(|model| model.reference.as_str())
-            .collect();
+    async fn encode_models(&self, tenant: &TenantId, models: Vec<ResolvedModel>) -> Result<Vec<pb::Model>, Status> {
+        let references: Vec<&str> = models.iter().map(|model| model.reference.as_str()).collect();
         let learnt = self.engine.calibrations(tenant, &references).await?;
-        let ratio = |model: &ResolvedModel| {
-            learnt
-                .get(&model.reference)
-                .map_or(1.0, |learnt| learnt.ratio)
-        };
+        let ratio = |model: &ResolvedModel| learnt.get(&model.reference).map_or(1.0, |learnt| learnt.ratio);
         Ok(models
             .into_iter()
             .map(|model| (ratio(&model), model))
@@ -103,10 +76,7 @@ impl ModelService for Models {
         Ok(Response::new(self.page(&tenant, wanted).await?))
     }
 
-    async fn get_model(
-        &self,
-        request: Request<pb::GetModelRequest>,
-    ) -> Result<Response<pb::GetModelResponse>, Status> {
+    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
         let tenant = caller(&request)?.tenant;
         let reference = decode::get_model(request.into_inner())?;
         let model = self.engine.model(&reference)?;
@@ -118,12 +88,7 @@ impl ModelService for Models {
 fn model_to_pb(model: ResolvedModel, calibration_ratio: f64) -> pb::Model {
     let estimator = template(&model).estimator();
     let rules = model.provider.rules(&model.info);
-    let ResolvedModel {
-        reference,
-        provider_name,
-        provider,
-        info,
-    } = model;
+    let ResolvedModel { reference, provider_name, provider, info } = model;
     let ModelInfo {
         name: _,
         display_name,
@@ -145,10 +110,7 @@ fn model_to_pb(model: ResolvedModel, calibration_ratio: f64) -> pb::Model {
         model: reference,
         provider_kind: provider.kind().to_owned(),
         display_name,
-        aliases: aliases
-            .iter()
-            .map(|alias| format!("{provider_name}/{alias}"))
-            .collect(),
+        aliases: aliases.iter().map(|alias| format!("{provider_name}/{alias}")).collect(),
         provider: provider_name,
         context_window: context_window.to_field(),
         max_output: max_output.to_field(),

@@ -30,10 +30,7 @@ mod tests {
     fn a_page_takes_items_up_to_its_room_and_the_first_in_any_case() {
         let taken = |sizes: &[usize]| {
             let mut room = PageBudget::default();
-            sizes
-                .iter()
-                .take_while(|size| room.try_reserve(**size))
-                .count()
+            sizes.iter().take_while(|size| room.try_reserve(**size)).count()
         };
         assert_eq!(taken(&[PAGE_BYTES + 1, 1]), 1);
         assert_eq!(taken(&[PAGE_BYTES, 1]), 1);

@@ -32,11 +32,7 @@ pub fn encode(list: &str, filter: &str, position: &str) -> String {
 
 /// The token for the next page. Empty if `more` is false.
 pub fn next(more: bool, list: &str, filter: &str, position: &str) -> String {
-    if more {
-        encode(list, filter, position)
-    } else {
-        String::new()
-    }
+    if more { encode(list, filter, position) } else { String::new() }
 }
 
 /// Decodes the position from a token. Returns an error if the token was not issued for this list and filter.
@@ -48,11 +44,7 @@ pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken>
     let (&version, rest) = bytes.split_first().ok_or(BadToken)?;
     let (sum, position) = rest.split_at_checked(CHECKSUM).ok_or(BadToken)?;
     let position = str::from_utf8(position).map_err(|_| BadToken)?;
-    if version == VERSION && sum == checksum(list, filter, position) {
-        Ok(position.to_owned())
-    } else {
-        Err(BadToken)
-    }
+    if version == VERSION && sum == checksum(list, filter, position) { Ok(position.to_owned()) } else { Err(BadToken) }
 }
 
 /// Parses a position that is a seq.
@@ -77,27 +69,15 @@ mod tests {
     #[test]
     fn a_page_token_round_trips() {
         for position in ["", "17", "2026-01-01T00:00:00Z/c-1", "ü"] {
-            assert_eq!(
-                decode(&encode("ListTurns", "t/s", position), "ListTurns", "t/s").as_deref(),
-                Ok(position)
-            );
+            assert_eq!(decode(&encode("ListTurns", "t/s", position), "ListTurns", "t/s").as_deref(), Ok(position));
         }
     }
 
     #[test]
     fn a_token_of_another_list_or_filter_is_refused() {
         let token = encode("ListTurns", "t/s", "17");
-        for (list, filter) in [
-            ("ListMessages", "t/s"),
-            ("ListTurns", "t/s2"),
-            ("ListTurnst", "/s"),
-            ("", ""),
-        ] {
-            assert_eq!(
-                decode(&token, list, filter),
-                Err(BadToken),
-                "{list} {filter}"
-            );
+        for (list, filter) in [("ListMessages", "t/s"), ("ListTurns", "t/s2"), ("ListTurnst", "/s"), ("", "")] {
+            assert_eq!(decode(&token, list, filter), Err(BadToken), "{list} {filter}");
         }
     }
 
@@ -107,16 +87,8 @@ mod tests {
         for i in 0..token.len() {
             let mut changed = token.clone().into_bytes();
             changed[i] = if changed[i] == b'A' { b'B' } else { b'A' };
-            assert_eq!(
-                decode(str::from_utf8(&changed).unwrap(), "ListTurns", "t/s"),
-                Err(BadToken),
-                "{i}"
-            );
-            assert_eq!(
-                decode(&token[..i], "ListTurns", "t/s"),
-                Err(BadToken),
-                "{i}"
-            );
+            assert_eq!(decode(str::from_utf8(&changed).unwrap(), "ListTurns", "t/s"), Err(BadToken), "{i}");
+            assert_eq!(decode(&token[..i], "ListTurns", "t/s"), Err(BadToken), "{i}");
         }
     }
 

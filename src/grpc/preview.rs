@@ -20,21 +20,13 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Makes an event fit the limit. Texts that it cuts are stored as blobs before this returns.
-pub async fn fit_event(
-    engine: &Engine,
-    key: &SessionKey,
-    event: &mut pb::Event,
-) -> Result<(), Status> {
+pub async fn fit_event(engine: &Engine, key: &SessionKey, event: &mut pb::Event) -> Result<(), Status> {
     if event.encoded_len() <= MAX_ITEM_BYTES {
         return Ok(());
     }
     let parts = match &mut event.payload {
-        Some(Payload::MessageCommitted(committed)) => {
-            committed.message.as_mut().map(|message| &mut message.parts)
-        }
-        Some(Payload::ToolCallCompleted(completed)) => {
-            completed.result.as_mut().map(|result| &mut result.parts)
-        }
+        Some(Payload::MessageCommitted(committed)) => committed.message.as_mut().map(|message| &mut message.parts),
+        Some(Payload::ToolCallCompleted(completed)) => completed.result.as_mut().map(|result| &mut result.parts),
         _ => None,
     };
     match parts {
@@ -44,11 +36,7 @@ pub async fn fit_event(
 }
 
 /// Makes a turn fit the limit by cutting the arguments of its pending tool calls.
-pub async fn fit_turn(
-    engine: &Engine,
-    key: &SessionKey,
-    turn: &mut pb::Turn,
-) -> Result<(), Status> {
+pub async fn fit_turn(engine: &Engine, key: &SessionKey, turn: &mut pb::Turn) -> Result<(), Status> {
     let size = turn.encoded_len();
     if size <= MAX_ITEM_BYTES {
         return Ok(());
@@ -61,25 +49,15 @@ pub async fn fit_turn(
 }
 
 /// Makes a queued message fit the limit.
-pub async fn fit_queued(
-    engine: &Engine,
-    key: &SessionKey,
-    queued: &mut pb::QueuedMessage,
-) -> Result<(), Status> {
+pub async fn fit_queued(engine: &Engine, key: &SessionKey, queued: &mut pb::QueuedMessage) -> Result<(), Status> {
     match &mut queued.message {
-        Some(message) if message.encoded_len() > MAX_ITEM_BYTES => {
-            fit(engine, key, &mut message.parts).await
-        }
+        Some(message) if message.encoded_len() > MAX_ITEM_BYTES => fit(engine, key, &mut message.parts).await,
         Some(_) | None => Ok(()),
     }
 }
 
 /// Makes a message fit the limit.
-pub async fn fit_message(
-    engine: &Engine,
-    key: &SessionKey,
-    message: &mut pb::Message,
-) -> Result<(), Status> {
+pub async fn fit_message(engine: &Engine, key: &SessionKey, message: &mut pb::Message) -> Result<(), Status> {
     if message.encoded_len() <= MAX_ITEM_BYTES {
         return Ok(());
     }
@@ -92,16 +70,8 @@ async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Resul
 
 /// Stores the full texts as blobs.
 async fn keep(engine: &Engine, key: &SessionKey, wholes: Vec<FullText>) -> Result<(), Status> {
-    for FullText {
-        id,
-        media_type,
-        text,
-    } in wholes
-    {
-        engine
-            .store()
-            .keep_blob(&key.tenant, &id, media_type, text.as_bytes())
-            .await?;
+    for FullText { id, media_type, text } in wholes {
+        engine.store().keep_blob(&key.tenant, &id, media_type, text.as_bytes()).await?;
     }
     Ok(())
 }
@@ -148,45 +118,28 @@ struct CuttableText<'a> {
 fn collect<'a>(part: &'a mut pb::Part, texts: &mut Vec<CuttableText<'a>>) {
     let named = &mut part.preview_of;
     match &mut part.content {
-        Some(Content::Text(words) | Content::Refusal(words)) => texts.push(CuttableText {
-            content: words,
-            blob: named,
-            is_json: false,
-        }),
-        Some(Content::Reasoning(reasoning)) => texts.push(CuttableText {
-            content: &mut reasoning.text,
-            blob: named,
-            is_json: false,
-        }),
+        Some(Content::Text(words) | Content::Refusal(words)) => {
+            texts.push(CuttableText { content: words, blob: named, is_json: false })
+        }
+        Some(Content::Reasoning(reasoning)) => {
+            texts.push(CuttableText { content: &mut reasoning.text, blob: named, is_json: false })
+        }
         Some(Content::ToolCall(call)) => texts.push(CuttableText::arguments(call)),
-        Some(Content::ToolResult(result)) => result
-            .parts
-            .iter_mut()
-            .for_each(|part| collect(part, texts)),
-        Some(Content::ProviderItem(item)) => texts.push(CuttableText {
-            content: &mut item.item_json,
-            blob: named,
-            is_json: true,
-        }),
+        Some(Content::ToolResult(result)) => result.parts.iter_mut().for_each(|part| collect(part, texts)),
+        Some(Content::ProviderItem(item)) => {
+            texts.push(CuttableText { content: &mut item.item_json, blob: named, is_json: true })
+        }
         Some(Content::Media(_) | Content::StepStart(_) | Content::CompactionMarker(_)) | None => {}
     }
 }
 
 impl<'a> CuttableText<'a> {
     fn arguments(call: &'a mut pb::ToolCall) -> Self {
-        Self {
-            content: &mut call.arguments_json,
-            blob: &mut call.arguments_blob,
-            is_json: true,
-        }
+        Self { content: &mut call.arguments_json, blob: &mut call.arguments_blob, is_json: true }
     }
 
     fn cut(self) -> FullText {
-        let keep = if self.is_json {
-            0
-        } else {
-            self.content.floor_char_boundary(PREVIEW)
-        };
+        let keep = if self.is_json { 0 } else { self.content.floor_char_boundary(PREVIEW) };
         let preview = self.content[..keep].to_owned();
         let text = std::mem::replace(self.content, preview);
         let id = derive::blob(text.as_bytes());
@@ -197,11 +150,7 @@ impl<'a> CuttableText<'a> {
             size_bytes: i64::try_from(text.len()).unwrap_or(i64::MAX),
             create_time: None,
         });
-        FullText {
-            id,
-            media_type,
-            text,
-        }
+        FullText { id, media_type, text }
     }
 }
 
@@ -210,10 +159,7 @@ mod tests {
     use super::*;
 
     fn text(bytes: usize) -> pb::Part {
-        pb::Part {
-            content: Some(Content::Text("é".repeat(bytes / 2))),
-            ..pb::Part::default()
-        }
+        pb::Part { content: Some(Content::Text("é".repeat(bytes / 2))), ..pb::Part::default() }
     }
 
     #[test]
@@ -222,19 +168,12 @@ mod tests {
         let whole = parts[1].clone();
         let wholes = cut(&mut parts);
         assert_eq!(wholes.len(), 1);
-        let Some(Content::Text(words)) = whole.content else {
-            panic!("not a text")
-        };
+        let Some(Content::Text(words)) = whole.content else { panic!("not a text") };
         assert_eq!(wholes[0].text, words);
-        let Some(Content::Text(preview)) = &parts[1].content else {
-            panic!("not a text")
-        };
+        let Some(Content::Text(preview)) = &parts[1].content else { panic!("not a text") };
         assert_eq!(preview.len(), PREVIEW);
         let blob = parts[1].preview_of.as_ref().expect("a blob");
-        assert_eq!(
-            (blob.blob_id.as_str(), blob.size_bytes),
-            (derive::blob(words.as_bytes()).as_str(), 900_000)
-        );
+        assert_eq!((blob.blob_id.as_str(), blob.size_bytes), (derive::blob(words.as_bytes()).as_str(), 900_000));
         assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MAX_ITEM_BYTES);
     }
 
@@ -271,18 +210,10 @@ mod tests {
 
     #[test]
     fn preview_leaves_out_whole_arguments() {
-        let call = pb::ToolCall {
-            arguments_json: format!("[{}]", "1,".repeat(600_000)),
-            ..pb::ToolCall::default()
-        };
-        let mut parts = vec![pb::Part {
-            content: Some(Content::ToolCall(call)),
-            ..pb::Part::default()
-        }];
+        let call = pb::ToolCall { arguments_json: format!("[{}]", "1,".repeat(600_000)), ..pb::ToolCall::default() };
+        let mut parts = vec![pb::Part { content: Some(Content::ToolCall(call)), ..pb::Part::default() }];
         cut(&mut parts);
-        let Some(Content::ToolCall(call)) = &parts[0].content else {
-            panic!("not a call")
-        };
+        let Some(Content::ToolCall(call)) = &parts[0].content else { panic!("not a call") };
         assert!(call.arguments_json.is_empty());
         assert!(call.arguments_blob.is_some());
     }

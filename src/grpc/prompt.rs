@@ -22,19 +22,12 @@ pub(super) const MAX_NOTES_BYTES: usize = 256 * 1024;
 /// The tools that the model's provider executes.
 fn provider_tools(model: &str, prompt: &Prompt) -> Vec<ProviderTool> {
     let provider = model.split_once('/').map_or("", |(provider, _)| provider);
-    let tool = |definition: &String| ProviderTool {
-        provider: provider.to_owned(),
-        definition: definition.clone(),
-    };
+    let tool = |definition: &String| ProviderTool { provider: provider.to_owned(), definition: definition.clone() };
     prompt.provider_tools.iter().map(tool).collect()
 }
 
 /// Encodes a prompt. If it is too large, it is stored as a blob before this returns.
-pub(super) async fn to_pb(
-    engine: &Engine,
-    key: &SessionKey,
-    rendered: Rendered,
-) -> Result<pb::Prompt, Status> {
+pub(super) async fn to_pb(engine: &Engine, key: &SessionKey, rendered: Rendered) -> Result<pb::Prompt, Status> {
     let Rendered {
         model,
         prompt,
@@ -60,10 +53,7 @@ pub(super) async fn to_pb(
             let messages = prompt.transcript.messages();
             let neutral = pb::Prompt {
                 system_prompt: prompt.instructions(),
-                messages: messages
-                    .iter()
-                    .map(|message| codec::message::to_pb(message, &key.session))
-                    .collect(),
+                messages: messages.iter().map(|message| codec::message::to_pb(message, &key.session)).collect(),
                 tools: Some(
                     ToolSet {
                         tools: prompt.tools.clone(),
@@ -86,10 +76,7 @@ pub(super) async fn to_pb(
 }
 
 /// Notes of up to `most` bytes. If some are left out, the last note has their number.
-pub(super) fn bounded(
-    notes: impl Iterator<Item = pb::PromptNote>,
-    most: usize,
-) -> Vec<pb::PromptNote> {
+pub(super) fn bounded(notes: impl Iterator<Item = pb::PromptNote>, most: usize) -> Vec<pb::PromptNote> {
     let mut bytes = 0;
     let mut kept = Vec::new();
     let mut left_out: usize = 0;
@@ -118,12 +105,7 @@ choices! {
 
 /// Encodes a note.
 pub(super) fn note(note: &PromptNote) -> pb::PromptNote {
-    let PromptNote {
-        kind,
-        message,
-        part,
-        text,
-    } = note;
+    let PromptNote { kind, message, part, text } = note;
     pb::PromptNote {
         kind: kind.to_field(),
         message_id: message.to_field(),

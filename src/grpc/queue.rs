@@ -36,11 +36,7 @@ impl Queue {
     }
 
     /// Encodes a queued message, cut to the size limit.
-    async fn show(
-        &self,
-        queued: QueuedMessage,
-        key: &SessionKey,
-    ) -> Result<pb::QueuedMessage, Status> {
+    async fn show(&self, queued: QueuedMessage, key: &SessionKey) -> Result<pb::QueuedMessage, Status> {
         let mut shown = queued_message(queued, key);
         fit_queued(&self.engine, key, &mut shown).await?;
         Ok(shown)
@@ -55,25 +51,18 @@ impl Queue {
         let decode::PageRequest { size, token } = wanted;
         let filter = format!("{}/{}", key.tenant, key.session);
         let mut at: i64 = match token {
-            Some(token) => page_token::decode(&token, LIST, &filter)?
-                .parse()
-                .map_err(|_| page_token::BadToken)?,
+            Some(token) => page_token::decode(&token, LIST, &filter)?.parse().map_err(|_| page_token::BadToken)?,
             None => 0,
         };
         let mut queued_messages = Vec::new();
         let mut room = PageBudget::default();
         let batch = MESSAGES_PER_READ.min(size.saturating_add(1));
         let more = 'page: loop {
-            let read = self
-                .engine
-                .store()
-                .queued(key, at, batch, READ_BYTES)
-                .await?;
+            let read = self.engine.store().queued(key, at, batch, READ_BYTES).await?;
             for queued in read.items {
                 let cursor = queued.cursor;
                 let shown = self.show(queued, key).await?;
-                if queued_messages.len() == size as usize || !room.try_reserve(shown.encoded_len())
-                {
+                if queued_messages.len() == size as usize || !room.try_reserve(shown.encoded_len()) {
                     break 'page true;
                 }
                 at = cursor;
@@ -84,10 +73,7 @@ impl Queue {
             }
         };
         let next_page_token = page_token::next(more, LIST, &filter, &at.to_string());
-        Ok(pb::ListQueuedMessagesResponse {
-            queued_messages,
-            next_page_token,
-        })
+        Ok(pb::ListQueuedMessagesResponse { queued_messages, next_page_token })
     }
 }
 
@@ -99,22 +85,14 @@ impl QueueService for Queue {
     ) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self
-            .engine
-            .stored(&tenant, &decode::blobs_in_messages(&request.message))
-            .await?;
+        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.message)).await?;
         let command = decode::enqueue_message(request, stored)?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let delivery = command.delivery;
         let starts_turn = command.starts_turn || delivery == Delivery::Interrupt;
         let body = codec::queue::encode(&command.message);
         let place = self.engine.enqueue(tenant, command).await?;
-        let shown = QueuedMessageFields {
-            session: key.session.as_str(),
-            body: &body,
-            delivery,
-            starts_turn,
-        };
+        let shown = QueuedMessageFields { session: key.session.as_str(), body: &body, delivery, starts_turn };
         let (met, turn) = (place.session_state, place.turn.clone());
         let mut queued_message = placed(place, &shown);
         fit_queued(&self.engine, &key, &mut queued_message).await?;
@@ -130,8 +108,7 @@ impl QueueService for Queue {
         request: Request<pb::ListQueuedMessagesRequest>,
     ) -> Result<Response<pb::ListQueuedMessagesResponse>, Status> {
         let tenant = tenant(&request)?;
-        let decode::ListQueuedMessages { session, page } =
-            decode::list_queued_messages(request.into_inner())?;
+        let decode::ListQueuedMessages { session, page } = decode::list_queued_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         self.engine.session(&key).await?;
         Ok(Response::new(self.page(&key, page).await?))
@@ -146,9 +123,7 @@ impl QueueService for Queue {
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let queued = self.engine.cancel_queued(tenant, command).await?;
         let queued_message = Some(self.show(queued, &key).await?);
-        Ok(Response::new(pb::CancelQueuedMessageResponse {
-            queued_message,
-        }))
+        Ok(Response::new(pb::CancelQueuedMessageResponse { queued_message }))
     }
 
     async fn clear_queue(
@@ -158,13 +133,8 @@ impl QueueService for Queue {
         let tenant = tenant(&request)?;
         let command = decode::clear_queue(request.into_inner())?;
         let gone = self.engine.clear_queue(tenant, command).await?;
-        let cancelled_message_ids = gone
-            .into_iter()
-            .map(|message| message.into_string())
-            .collect();
-        Ok(Response::new(pb::ClearQueueResponse {
-            cancelled_message_ids,
-        }))
+        let cancelled_message_ids = gone.into_iter().map(|message| message.into_string()).collect();
+        Ok(Response::new(pb::ClearQueueResponse { cancelled_message_ids }))
     }
 }
 
@@ -184,12 +154,7 @@ impl QueuedMessageFields<'_> {
             // A message that cannot be decoded is shown without content until a turn drops it.
             message: codec::queue::to_pb(self.body).ok(),
             delivery: self.delivery.to_field(),
-            on_idle: if self.starts_turn {
-                pb::IdleAction::StartTurn
-            } else {
-                pb::IdleAction::Hold
-            }
-            .into(),
+            on_idle: if self.starts_turn { pb::IdleAction::StartTurn } else { pb::IdleAction::Hold }.into(),
             ..pb::QueuedMessage::default()
         };
         let state = match state {
@@ -235,12 +200,7 @@ fn queued_message(queued: QueuedMessage, key: &SessionKey) -> pb::QueuedMessage 
         expires_at,
         expired: _,
     } = queued;
-    let shown = QueuedMessageFields {
-        session: key.session.as_str(),
-        body: &body,
-        delivery,
-        starts_turn,
-    };
+    let shown = QueuedMessageFields { session: key.session.as_str(), body: &body, delivery, starts_turn };
     pb::QueuedMessage {
         enqueue_time: enqueued_at.to_field(),
         expire_time: expires_at.to_field(),

@@ -42,9 +42,7 @@ impl RejectionLog {
 
     /// Counts a rejected call. Returns true if the call gets a log line.
     pub(super) fn gets_line(&self) -> bool {
-        if self.max_lines_per_period > 0
-            && self.written.fetch_add(1, Relaxed) < self.max_lines_per_period
-        {
+        if self.max_lines_per_period > 0 && self.written.fetch_add(1, Relaxed) < self.max_lines_per_period {
             return true;
         }
         self.refused.fetch_add(1, Relaxed);
@@ -60,12 +58,7 @@ impl RejectionLog {
         let now = millis(self.origin.elapsed());
         let next = self.next.load(Relaxed);
         let after = now + millis(SUMMARY_INTERVAL);
-        if now >= next
-            && self
-                .next
-                .compare_exchange(next, after, Relaxed, Relaxed)
-                .is_ok()
-        {
+        if now >= next && self.next.compare_exchange(next, after, Relaxed, Relaxed).is_ok() {
             self.written.store(0, Relaxed);
             self.log();
         }

@@ -76,14 +76,9 @@ impl RequestBodyLayer {
         let caller = head.extensions.get::<Principal>();
         let mut memory = caller.map(|caller| self.memory.empty_permit(&caller.tenant));
         let read = read_body(body, reading.most, memory.as_mut());
-        let mut bytes = timeout_at(until, read)
-            .await
-            .map_err(|_| status::request_too_slow())??;
+        let mut bytes = timeout_at(until, read).await.map_err(|_| status::request_too_slow())??;
         // These RPCs take a single message. The framework would decode further ones too.
-        bytes.truncate(
-            message_length(&bytes)
-                .map_or(MESSAGE_PREFIX_BYTES, |length| MESSAGE_PREFIX_BYTES + length),
-        );
+        bytes.truncate(message_length(&bytes).map_or(MESSAGE_PREFIX_BYTES, |length| MESSAGE_PREFIX_BYTES + length));
         let message = bytes.get(MESSAGE_PREFIX_BYTES..).unwrap_or_default();
         let limit = reading.most.saturating_mul(DECODED_FACTOR);
         // A message that is large on the wire is large in memory too, so wait before measuring it.
@@ -100,23 +95,14 @@ impl RequestBodyLayer {
         if let Some(caller) = caller.filter(|_| size > LARGE_REQUEST_BYTES && large.is_none()) {
             large = Some(self.wait_for_large_slot(&caller.tenant, until).await?);
         }
-        let held = RequestReservations {
-            large,
-            _memory: memory,
-        };
+        let held = RequestReservations { large, _memory: memory };
         let body = Body::new(Full::new(bytes));
         Ok((Request::from_parts(head, body), held))
     }
 
     /// Waits until a large request of a tenant may be decoded.
-    async fn wait_for_large_slot(
-        &self,
-        tenant: &TenantId,
-        until: Instant,
-    ) -> Result<FairPermit, Rejection> {
-        timeout_at(until, self.large.acquire(tenant))
-            .await
-            .map_err(|_| Rejection::Overloaded)
+    async fn wait_for_large_slot(&self, tenant: &TenantId, until: Instant) -> Result<FairPermit, Rejection> {
+        timeout_at(until, self.large.acquire(tenant)).await.map_err(|_| Rejection::Overloaded)
     }
 }
 
@@ -138,9 +124,7 @@ impl ReadLimits {
     /// Returns `None` for requests that are not read here: client streams, paths that are not RPCs of this
     /// server, and requests that are rejected by their headers.
     fn of(path: &str, headers: &HeaderMap, config: &ServerConfig) -> Option<Self> {
-        let is_packed = headers
-            .get(ENCODING)
-            .is_some_and(|encoding| encoding != "identity");
+        let is_packed = headers.get(ENCODING).is_some_and(|encoding| encoding != "identity");
         let ours = access::method(path).filter(|method| !method.is_client_streaming());
         let most = match ours {
             Some(_) => config.max_request_bytes,
@@ -152,11 +136,7 @@ impl ReadLimits {
 }
 
 /// Reads a body with one message of at most `most` bytes.
-async fn read_body(
-    mut body: Body,
-    most: usize,
-    mut memory: Option<&mut PoolPermit>,
-) -> Result<Bytes, Rejection> {
+async fn read_body(mut body: Body, most: usize, mut memory: Option<&mut PoolPermit>) -> Result<Bytes, Rejection> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -183,11 +163,7 @@ async fn read_body(
             }
             rest.extend_from_slice(&data);
         }
-        let begin = if rest.is_empty() {
-            &first[..]
-        } else {
-            &rest[..]
-        };
+        let begin = if rest.is_empty() { &first[..] } else { &rest[..] };
         // The compression flag is 0 or 1; anything else is not a gRPC message.
         if begin.first().is_some_and(|packed| *packed > 1) {
             return Err(status::undecodable().into());
@@ -196,11 +172,7 @@ async fn read_body(
             return Err(status::request_too_large(most).into());
         }
     }
-    Ok(if rest.is_empty() {
-        first
-    } else {
-        rest.freeze()
-    })
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
 /// The length of the message from its prefix. Returns `None` if the prefix is incomplete.
@@ -213,10 +185,7 @@ impl<S> Layer<S> for RequestBodyLayer {
     type Service = RequestBodyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RequestBodyService {
-            inner,
-            bodies: self.clone(),
-        }
+        RequestBodyService { inner, bodies: self.clone() }
     }
 }
 
@@ -314,17 +283,12 @@ mod tests {
     }
 
     fn caller(tenant: &str) -> Principal {
-        Principal {
-            tenant: TenantId::new(tenant),
-            ..crate::auth::anonymous()
-        }
+        Principal { tenant: TenantId::new(tenant), ..crate::auth::anonymous() }
     }
 
     /// A body of these frames, which never ends if `ends` is false.
     fn body(pieces: Vec<Vec<u8>>, ends: bool) -> Body {
-        let pieces = pieces
-            .into_iter()
-            .map(|piece| Ok::<_, Status>(Frame::data(Bytes::from(piece))));
+        let pieces = pieces.into_iter().map(|piece| Ok::<_, Status>(Frame::data(Bytes::from(piece))));
         let pieces = tokio_stream::iter(pieces);
         if ends {
             Body::new(StreamBody::new(pieces))
@@ -341,10 +305,7 @@ mod tests {
     /// The number of bytes that the handler received, or the code of the rejection.
     async fn read(bodies: &RequestBodyLayer, path: &str, body: Body) -> Result<usize, Code> {
         let handler = service_fn(|request: Request<Body>| async move {
-            let bytes = http_body_util::BodyExt::collect(request.into_body())
-                .await
-                .unwrap()
-                .to_bytes();
+            let bytes = http_body_util::BodyExt::collect(request.into_body()).await.unwrap().to_bytes();
             Ok::<_, Infallible>(Response::new(Body::new(" ".repeat(bytes.len()))))
         });
         let mut request = Request::builder().uri(path).body(body).unwrap();
@@ -372,22 +333,10 @@ mod tests {
             (vec![message.clone(), framed(&[0; 2_000])], true, Ok(size)),
             // The message is complete, but the client does not end its stream.
             (vec![message.clone()], false, Err(Code::DeadlineExceeded)),
-            (
-                vec![message[..6].to_vec()],
-                false,
-                Err(Code::DeadlineExceeded),
-            ),
-            (
-                vec![framed(&[0; 4_097])],
-                true,
-                Err(Code::ResourceExhausted),
-            ),
+            (vec![message[..6].to_vec()], false, Err(Code::DeadlineExceeded)),
+            (vec![framed(&[0; 4_097])], true, Err(Code::ResourceExhausted)),
             // Rejected by the length in its prefix.
-            (
-                vec![vec![0, 0xff, 0, 0, 0]],
-                false,
-                Err(Code::ResourceExhausted),
-            ),
+            (vec![vec![0, 0xff, 0, 0, 0]], false, Err(Code::ResourceExhausted)),
             (vec![b"{}".to_vec()], true, Err(Code::InvalidArgument)),
             (vec![vec![0]; 5_000], true, Err(Code::ResourceExhausted)),
         ] {
@@ -409,19 +358,10 @@ mod tests {
 
     #[tokio::test]
     async fn requests_of_one_tenant_that_do_not_end_leave_memory_to_others() {
-        let bodies = RequestBodyLayer::new(
-            ServerConfig {
-                request_timeout: Duration::from_hours(1),
-                ..config()
-            },
-            true,
-        );
+        let bodies = RequestBodyLayer::new(ServerConfig { request_timeout: Duration::from_hours(1), ..config() }, true);
         let stalled = |tenant: &str| {
             let piece = framed(&vec![0; 4_000])[..3_000].to_vec();
-            let mut request = Request::builder()
-                .uri(GET)
-                .body(body(vec![piece], false))
-                .unwrap();
+            let mut request = Request::builder().uri(GET).body(body(vec![piece], false)).unwrap();
             request.extensions_mut().insert(caller(tenant));
             let bodies = bodies.clone();
             let reading = ReadLimits { most: 4_096 };
@@ -432,9 +372,6 @@ mod tests {
         assert!(held.iter().all(|reading| !reading.is_finished()));
         assert!(stalled("busy").await.unwrap(), "it took all of the memory");
         // A small request of another tenant is still read.
-        assert_eq!(
-            read(&bodies, GET, body(vec![framed(&[])], true)).await,
-            Ok(MESSAGE_PREFIX_BYTES)
-        );
+        assert_eq!(read(&bodies, GET, body(vec![framed(&[])], true)).await, Ok(MESSAGE_PREFIX_BYTES));
     }
 }

@@ -25,10 +25,8 @@ pub(super) fn scope<F: Future>(id: String, answering: F) -> impl Future<Output =
 /// The id of a request: the client's, if it is 1 to 128 visible ASCII characters, otherwise a new one.
 pub(super) fn of(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
-    let is_fit = |id: &&str| {
-        (1..=MAX_REQUEST_ID_CHARS).contains(&id.len())
-            && id.bytes().all(|byte| byte.is_ascii_graphic())
-    };
+    let is_fit =
+        |id: &&str| (1..=MAX_REQUEST_ID_CHARS).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     given.filter(is_fit).map_or_else(new, str::to_owned)
 }
 

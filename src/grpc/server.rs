@@ -30,10 +30,10 @@ use crate::{
     auth::Auth,
     config::{Config, ServerConfig},
     pb::{
-        DESCRIPTOR_SET, admin_service_server::AdminServiceServer,
-        blob_service_server::BlobServiceServer, context_service_server::ContextServiceServer,
-        model_service_server::ModelServiceServer, queue_service_server::QueueServiceServer,
-        session_service_server::SessionServiceServer, turn_service_server::TurnServiceServer,
+        DESCRIPTOR_SET, admin_service_server::AdminServiceServer, blob_service_server::BlobServiceServer,
+        context_service_server::ContextServiceServer, model_service_server::ModelServiceServer,
+        queue_service_server::QueueServiceServer, session_service_server::SessionServiceServer,
+        turn_service_server::TurnServiceServer,
     },
     turn::Engine,
 };
@@ -46,10 +46,8 @@ const MAX_REFLECTION_REQUEST_BYTES: usize = 4 * 1024;
 const CHUNK_OVERHEAD_BYTES: usize = 1024;
 
 /// Creates the health service and its reporter. It reports NOT_SERVING until the reporter is set.
-pub fn health() -> (
-    HealthReporter,
-    tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,
-) {
+pub fn health()
+-> (HealthReporter, tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>) {
     tonic_health::server::health_reporter()
 }
 
@@ -68,9 +66,7 @@ pub struct ServerAccess {
 pub async fn serve(
     listener: TcpListener,
     engine: Arc<Engine>,
-    health: tonic_health::pb::health_server::HealthServer<
-        impl tonic_health::pb::health_server::Health,
-    >,
+    health: tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,
     entrance: ServerAccess,
     config: &Config,
     stop: impl Future<Output = ()>,
@@ -97,39 +93,15 @@ pub async fn serve(
         .layer(admission)
         .layer(bodies)
         .layer(BodyEndLayer)
-        .layer(WireErrorLayer {
-            max_request_bytes: read,
-        })
+        .layer(WireErrorLayer { max_request_bytes: read })
         .add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES))
         .add_service(admin.max_decoding_message_size(read))
-        .add_service(
-            sessions
-                .max_decoding_message_size(read)
-                .max_encoding_message_size(write),
-        )
-        .add_service(
-            turns
-                .max_decoding_message_size(read)
-                .max_encoding_message_size(write),
-        )
-        .add_service(
-            queue
-                .max_decoding_message_size(read)
-                .max_encoding_message_size(write),
-        )
-        .add_service(
-            contexts
-                .max_decoding_message_size(read)
-                .max_encoding_message_size(write),
-        )
-        .add_service(
-            blobs.max_decoding_message_size(read.max(MAX_CHUNK_BYTES + CHUNK_OVERHEAD_BYTES)),
-        )
-        .add_service(
-            models
-                .max_decoding_message_size(read)
-                .max_encoding_message_size(write),
-        );
+        .add_service(sessions.max_decoding_message_size(read).max_encoding_message_size(write))
+        .add_service(turns.max_decoding_message_size(read).max_encoding_message_size(write))
+        .add_service(queue.max_decoding_message_size(read).max_encoding_message_size(write))
+        .add_service(contexts.max_decoding_message_size(read).max_encoding_message_size(write))
+        .add_service(blobs.max_decoding_message_size(read.max(MAX_CHUNK_BYTES + CHUNK_OVERHEAD_BYTES)))
+        .add_service(models.max_decoding_message_size(read).max_encoding_message_size(write));
     let router = if config.server.reflection {
         let v1 = reflection_builder().build_v1()?;
         let v1alpha = reflection_builder().build_v1alpha()?;

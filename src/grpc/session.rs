@@ -49,16 +49,10 @@ impl Sessions {
         let decode::PageRequest { size, token } = page;
         let chosen = format!("{tenant}{}", filter.fingerprint());
         let after = match token {
-            Some(token) => Some(session_position(&page_token::decode(
-                &token, LIST, &chosen,
-            )?)?),
+            Some(token) => Some(session_position(&page_token::decode(&token, LIST, &chosen)?)?),
             None => None,
         };
-        let mut read = self
-            .engine
-            .store()
-            .sessions(&tenant, &filter, after.as_ref(), size + 1, READ_BYTES)
-            .await?;
+        let mut read = self.engine.store().sessions(&tenant, &filter, after.as_ref(), size + 1, READ_BYTES).await?;
         read.truncate(size as usize);
         let mut more = read.more;
         let mut last = String::new();
@@ -75,10 +69,7 @@ impl Sessions {
             sessions.push(shown);
         }
         let next_page_token = page_token::next(more, LIST, &chosen, &last);
-        Ok(pb::ListSessionsResponse {
-            sessions,
-            next_page_token,
-        })
+        Ok(pb::ListSessionsResponse { sessions, next_page_token })
     }
 
     async fn messages_page(
@@ -87,23 +78,13 @@ impl Sessions {
         wanted: decode::ListMessages,
     ) -> Result<pb::ListMessagesResponse, Status> {
         const LIST: &str = "ListMessages";
-        let decode::ListMessages {
-            session: _,
-            view,
-            at: seq,
-            newest_first,
-            page: decode::PageRequest { size, token },
-        } = wanted;
+        let decode::ListMessages { session: _, view, at: seq, newest_first, page: decode::PageRequest { size, token } } =
+            wanted;
         let (view, name) = match view {
             MessageView::All => (View::All, "all"),
             MessageView::Live => (View::Live, "live"),
         };
-        let filter = format!(
-            "{}/{}/{name}/{newest_first}/{}",
-            key.tenant,
-            key.session,
-            seq.unwrap_or_default()
-        );
+        let filter = format!("{}/{}/{name}/{newest_first}/{}", key.tenant, key.session, seq.unwrap_or_default());
         let start = if newest_first { Seq(i64::MAX) } else { Seq(0) };
         let mut at = match token {
             Some(token) => page_token::position(&page_token::decode(&token, LIST, &filter)?)?,
@@ -113,16 +94,8 @@ impl Sessions {
         let mut room = PageBudget::default();
         let batch = MESSAGES_PER_READ.min(size.saturating_add(1));
         let more = 'page: loop {
-            let page = if newest_first {
-                Page::Before(at)
-            } else {
-                Page::After(at)
-            };
-            let read = self
-                .engine
-                .store()
-                .messages_within(key, view, seq, page, (batch, READ_BYTES))
-                .await?;
+            let page = if newest_first { Page::Before(at) } else { Page::After(at) };
+            let read = self.engine.store().messages_within(key, view, seq, page, (batch, READ_BYTES)).await?;
             for PlacedMessage { place, message } in read.items {
                 let mut shown = codec::message::to_pb(&message, &key.session);
                 fit_message(&self.engine, key, &mut shown).await?;
@@ -137,10 +110,7 @@ impl Sessions {
             }
         };
         let next_page_token = page_token::next(more, LIST, &filter, &at.to_string());
-        Ok(pb::ListMessagesResponse {
-            messages,
-            next_page_token,
-        })
+        Ok(pb::ListMessagesResponse { messages, next_page_token })
     }
 }
 
@@ -219,15 +189,9 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self
-            .engine
-            .stored(&tenant, &decode::blobs_in_messages(&request.messages))
-            .await?;
+        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.messages)).await?;
         let prefix = format!("call_{}_", Uuid::now_v7().simple());
-        let decode::DecodedAppend {
-            command,
-            message_paths,
-        } = decode::append_messages(request, stored, &prefix)?;
+        let decode::DecodedAppend { command, message_paths } = decode::append_messages(request, stored, &prefix)?;
         let receipt = match self.engine.append_messages(tenant, command).await {
             Err(Error::Misfit(flaws)) => {
                 return Err(status::append_rejected(&flaws, &message_paths));
@@ -235,11 +199,7 @@ impl SessionService for Sessions {
             receipt => receipt?,
         };
         Ok(Response::new(pb::AppendMessagesResponse {
-            message_ids: receipt
-                .messages
-                .into_iter()
-                .map(|message| message.into_string())
-                .collect(),
+            message_ids: receipt.messages.into_iter().map(|message| message.into_string()).collect(),
             context_version: receipt.version,
             context_tokens: receipt.size.to_field(),
         }))
@@ -254,10 +214,7 @@ impl SessionService for Sessions {
         let key = SessionKey::new(tenant, wanted.session.clone());
         let session = self.engine.session(&key).await?;
         if wanted.at.is_some_and(|at| at > session.last_seq) {
-            return Err(Error::AtSeqAhead {
-                last: session.last_seq,
-            }
-            .into());
+            return Err(Error::AtSeqAhead { last: session.last_seq }.into());
         }
         Ok(Response::new(self.messages_page(&key, wanted).await?))
     }
@@ -271,22 +228,14 @@ impl SessionService for Sessions {
         let key = SessionKey::new(tenant, wanted.session.clone());
         let session = self.engine.session(&key).await?;
         if wanted.at.is_some_and(|at| at > session.last_seq) {
-            return Err(Error::AtSeqAhead {
-                last: session.last_seq,
-            }
-            .into());
+            return Err(Error::AtSeqAhead { last: session.last_seq }.into());
         }
-        Ok(Response::new(
-            export::page(&self.engine, &key, wanted).await?,
-        ))
+        Ok(Response::new(export::page(&self.engine, &key, wanted).await?))
     }
 }
 
 /// Parses the position of a session in the list of sessions.
 fn session_position(text: &str) -> Result<(jiff::Timestamp, SessionId), page_token::BadToken> {
     let (at, id) = text.split_once('/').ok_or(page_token::BadToken)?;
-    Ok((
-        at.parse().map_err(|_| page_token::BadToken)?,
-        SessionId::new(id),
-    ))
+    Ok((at.parse().map_err(|_| page_token::BadToken)?, SessionId::new(id)))
 }

@@ -18,24 +18,11 @@ const MAX_LISTED_TOOLS: usize = 100;
 
 /// Encodes the statistics.
 pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats {
-    let ContextStats {
-        stats,
-        model,
-        budget,
-        size,
-        breakdown,
-        tools,
-        forecast,
-        learnt,
-        compactions,
-    } = it;
+    let ContextStats { stats, model, budget, size, breakdown, tools, forecast, learnt, compactions } = it;
     let anchor = stats.anchor.as_ref();
     let predicted = anchor.filter(|anchor| anchor.has_prediction());
-    let estimate = predicted.map(|anchor| Estimate {
-        estimated: anchor.estimated,
-        actual: anchor.input,
-        basis: anchor.basis,
-    });
+    let estimate =
+        predicted.map(|anchor| Estimate { estimated: anchor.estimated, actual: anchor.input, basis: anchor.basis });
     pb::ContextStats {
         model: model.clone(),
         context_window: signed(budget.window),
@@ -49,11 +36,7 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
         steps_until_compaction: forecast.steps.map(signed),
         categories: breakdown.shares.to_field(),
         categories_adjusted: breakdown.adjusted,
-        tools: tools
-            .iter()
-            .take(MAX_LISTED_TOOLS)
-            .map(tool_to_pb)
-            .collect(),
+        tools: tools.iter().take(MAX_LISTED_TOOLS).map(tool_to_pb).collect(),
         size_basis: Some(pb::SizeBasis {
             last_input_tokens: signed(size.last_input),
             last_output_tokens: signed(size.last_output),
@@ -65,10 +48,7 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
         pruned_count: signed(stats.ledger.pruned.parts),
         pruned_tokens: i32::try_from(stats.ledger.pruned.tokens).unwrap_or(i32::MAX),
         compacted_count: signed(stats.compacted),
-        recent_compactions: compactions
-            .iter()
-            .map(|it| compaction::to_pb(it, session))
-            .collect(),
+        recent_compactions: compactions.iter().map(|it| compaction::to_pb(it, session)).collect(),
         recent_turns: stats.turns.to_field(),
         usage: stats.usage.to_field(),
         queued_count: signed(stats.queued.parts),
@@ -81,26 +61,15 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
 /// The share of all input tokens that was read from prompt caches.
 fn cache_hits(spent: &[UsageEntry]) -> f64 {
     let sum = |of: fn(&UsageEntry) -> i64| spent.iter().map(of).fold(0, i64::saturating_add);
-    share(
-        sum(|spent| spent.totals.cache_read),
-        sum(|spent| spent.totals.input),
-    )
+    share(sum(|spent| spent.totals.cache_read), sum(|spent| spent.totals.input))
 }
 
 fn share(part: i64, whole: i64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 fn tool_to_pb((name, category, tokens): &(String, ToolCategory, u32)) -> pb::ToolTokens {
-    pb::ToolTokens {
-        tool_name: name.clone(),
-        tokens: signed(*tokens),
-        category: occupant(*category).to_field(),
-    }
+    pb::ToolTokens { tool_name: name.clone(), tokens: signed(*tokens), category: occupant(*category).to_field() }
 }
 
 messages! {

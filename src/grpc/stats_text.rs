@@ -33,16 +33,9 @@ pub(super) fn text(stats: &pb::ContextStats, assumed: bool) -> String {
         line(row(&name(share), share.tokens, window));
     }
     line(row("Free", stats.free_tokens, window));
-    line(row(
-        "Auto-compact buffer",
-        stats.auto_compact_buffer,
-        window,
-    ));
+    line(row("Auto-compact buffer", stats.auto_compact_buffer, window));
     for share in stats.categories.iter().filter(|share| !share.in_total) {
-        line(format!(
-            "{} (not in the prompt)",
-            row(&name(share), share.tokens, window)
-        ));
+        line(format!("{} (not in the prompt)", row(&name(share), share.tokens, window)));
     }
     line(String::new());
     for words in notes(stats) {
@@ -55,9 +48,7 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
     let mut notes = Vec::new();
     if stats.approaching_limit {
         let room = number(stats.context_window - stats.output_reserve);
-        notes.push(format!(
-            "Nearly full: the window has room for {room} tokens plus the response"
-        ));
+        notes.push(format!("Nearly full: the window has room for {room} tokens plus the response"));
     }
     if let Some(basis) = &stats.size_basis
         && basis.last_input_tokens > 0
@@ -80,9 +71,7 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
         ));
     }
     if stats.compaction_threshold > 0 {
-        let steps = stats
-            .steps_until_compaction
-            .map(|steps| format!(", about {} steps", number(steps)));
+        let steps = stats.steps_until_compaction.map(|steps| format!(", about {} steps", number(steps)));
         notes.push(format!(
             "Compaction starts at {} tokens: {} to go{}",
             number(stats.compaction_threshold),
@@ -93,21 +82,13 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
     if stats.pruned_count > 0 {
         let count = number(stats.pruned_count);
         let saved = number(stats.pruned_tokens);
-        notes.push(format!(
-            "Pruned: {count} tool results, {saved} tokens saved"
-        ));
+        notes.push(format!("Pruned: {count} tool results, {saved} tokens saved"));
     }
     if stats.compacted_count > 0 {
-        notes.push(format!(
-            "Compacted: {} messages",
-            number(stats.compacted_count)
-        ));
+        notes.push(format!("Compacted: {} messages", number(stats.compacted_count)));
     }
     if stats.categories_adjusted {
-        notes.push(
-            "The shares are inaccurate: the estimates of tools and instructions exceed the total"
-                .to_owned(),
-        );
+        notes.push("The shares are inaccurate: the estimates of tools and instructions exceed the total".to_owned());
     }
     for spent in &stats.usage {
         let totals = spent.usage.unwrap_or_default();
@@ -128,11 +109,8 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
 }
 
 fn cached(totals: &pb::UsageTotals) -> String {
-    let share = if totals.input_tokens == 0 {
-        0.0
-    } else {
-        totals.cache_read_tokens as f64 / totals.input_tokens as f64
-    };
+    let share =
+        if totals.input_tokens == 0 { 0.0 } else { totals.cache_read_tokens as f64 / totals.input_tokens as f64 };
     format!("{:.0}% from caches", share * 100.0)
 }
 
@@ -163,21 +141,12 @@ fn bar(used: i32, buffer: i32, window: i32) -> String {
     };
     let used = columns(used);
     let buffer = columns(buffer).min(BAR - used);
-    format!(
-        "[{}{}{}]",
-        "#".repeat(used),
-        ".".repeat(BAR - used - buffer),
-        "x".repeat(buffer)
-    )
+    format!("[{}{}{}]", "#".repeat(used), ".".repeat(BAR - used - buffer), "x".repeat(buffer))
 }
 
 fn row(name: &str, tokens: i32, window: i32) -> String {
     let name: String = name.chars().take(NAME).collect();
-    format!(
-        "  {name:<NAME$} {:>13} {:>7}",
-        number(tokens),
-        tenths(tokens, window)
-    )
+    format!("  {name:<NAME$} {:>13} {:>7}", number(tokens), tenths(tokens, window))
 }
 
 fn name(share: &pb::CategoryTokens) -> String {
@@ -201,27 +170,15 @@ fn name(share: &pb::CategoryTokens) -> String {
         C::Media => "Images and files",
         C::Queued => "Queued messages",
     };
-    if share.count > 0 {
-        format!("{name} ({})", number(share.count))
-    } else {
-        name.to_owned()
-    }
+    if share.count > 0 { format!("{name} ({})", number(share.count)) } else { name.to_owned() }
 }
 
 fn percent(part: i32, whole: i32) -> String {
-    if whole == 0 {
-        "all".to_owned()
-    } else {
-        format!("{}%", i64::from(part) * 100 / i64::from(whole))
-    }
+    if whole == 0 { "all".to_owned() } else { format!("{}%", i64::from(part) * 100 / i64::from(whole)) }
 }
 
 fn tenths(part: i32, whole: i32) -> String {
-    let share = if whole == 0 {
-        0.0
-    } else {
-        f64::from(part) / f64::from(whole)
-    };
+    let share = if whole == 0 { 0.0 } else { f64::from(part) / f64::from(whole) };
     format!("{:.1}%", share * 100.0)
 }
 
@@ -251,12 +208,7 @@ mod tests {
 
     fn share(category: pb::ContextCategory, tokens: i32, count: i32) -> pb::CategoryTokens {
         let in_total = category != pb::ContextCategory::DeferredTools;
-        pb::CategoryTokens {
-            category: category.into(),
-            tokens,
-            count,
-            in_total,
-        }
+        pb::CategoryTokens { category: category.into(), tokens, count, in_total }
     }
 
     fn stats() -> pb::ContextStats {
@@ -282,11 +234,7 @@ mod tests {
                 share(C::User, 40_100, 3),
                 share(C::DeferredTools, 900, 2),
             ],
-            size_basis: Some(pb::SizeBasis {
-                last_input_tokens: 50_000,
-                last_output_tokens: 2_000,
-                new_tokens: 100,
-            }),
+            size_basis: Some(pb::SizeBasis { last_input_tokens: 50_000, last_output_tokens: 2_000, new_tokens: 100 }),
             last_estimate: Some(pb::CallEstimate {
                 estimated_tokens: 5_120,
                 actual_tokens: 5_115,
@@ -325,18 +273,10 @@ Compaction starts at 184,001 tokens: 131,891 to go, about 1,319 steps
     /// Row S4
     #[test]
     fn stats_text_begins_with_a_nearly_full_warning() {
-        let text = text(
-            &pb::ContextStats {
-                approaching_limit: true,
-                ..stats()
-            },
-            false,
-        );
+        let text = text(&pb::ContextStats { approaching_limit: true, ..stats() }, false);
         let notes = text.split("\n\n").nth(2).unwrap_or_default();
         assert!(
-            notes.starts_with(
-                "Nearly full: the window has room for 184,000 tokens plus the response\n"
-            ),
+            notes.starts_with("Nearly full: the window has room for 184,000 tokens plus the response\n"),
             "{notes}"
         );
     }
@@ -344,56 +284,29 @@ Compaction starts at 184,001 tokens: 131,891 to go, about 1,319 steps
     /// Row A7
     #[test]
     fn stats_text_marks_estimates_and_an_assumed_window() {
-        let second = |stats: &pb::ContextStats, assumed| {
-            text(stats, assumed)
-                .lines()
-                .nth(1)
-                .map(str::to_owned)
-                .unwrap()
-        };
-        let never_called = pb::ContextStats {
-            size_basis: None,
-            ..stats()
-        };
-        assert_eq!(
-            second(&never_called, false),
-            "52,100 of 200,000 tokens (26%) (estimated)"
-        );
+        let second =
+            |stats: &pb::ContextStats, assumed| text(stats, assumed).lines().nth(1).map(str::to_owned).unwrap();
+        let never_called = pb::ContextStats { size_basis: None, ..stats() };
+        assert_eq!(second(&never_called, false), "52,100 of 200,000 tokens (26%) (estimated)");
         assert!(second(&never_called, true).ends_with("window size assumed"));
         let mut reported = stats();
-        reported.used = Some(pb::TokenCount {
-            tokens: 7,
-            basis: pb::TokenBasis::Actual.into(),
-            ..Default::default()
-        });
+        reported.used = Some(pb::TokenCount { tokens: 7, basis: pb::TokenBasis::Actual.into(), ..Default::default() });
         assert_eq!(second(&reported, false), "7 of 200,000 tokens (0%)");
     }
 
     #[test]
     fn stats_text_groups_thousands() {
-        for (plain, expected) in [
-            (0, "0"),
-            (999, "999"),
-            (1_000, "1,000"),
-            (-1_234_567, "-1,234,567"),
-        ] {
+        for (plain, expected) in [(0, "0"), (999, "999"), (1_000, "1,000"), (-1_234_567, "-1,234,567")] {
             assert_eq!(grouped(plain), expected);
         }
     }
 
     #[test]
     fn stats_bar_has_a_constant_width() {
-        for (used, buffer, window) in [
-            (0, 0, 0),
-            (300_000, 16_000, 200_000),
-            (-1, i32::MAX, 1),
-            (i32::MAX, i32::MAX, i32::MAX),
-        ] {
-            assert_eq!(
-                bar(used, buffer, window).len(),
-                80,
-                "{used} {buffer} {window}"
-            );
+        for (used, buffer, window) in
+            [(0, 0, 0), (300_000, 16_000, 200_000), (-1, i32::MAX, 1), (i32::MAX, i32::MAX, i32::MAX)]
+        {
+            assert_eq!(bar(used, buffer, window).len(), 80, "{used} {buffer} {window}");
         }
     }
 }

@@ -43,20 +43,13 @@ const RETRY_DRAINING: Duration = Duration::from_millis(100);
 
 /// The RPC is not implemented, e.g. `contextd.v1.QueueService/EnqueueMessage`.
 pub fn not_implemented_rpc(rpc: &str) -> Status {
-    Row::new(
-        ErrorReason::NotImplemented,
-        format!("{rpc} is not implemented yet"),
-    )
-    .with("rpc", rpc)
-    .status()
+    Row::new(ErrorReason::NotImplemented, format!("{rpc} is not implemented yet")).with("rpc", rpc).status()
 }
 
 /// The request exceeds the maximum size on the wire.
 pub fn request_too_large(limit_bytes: usize) -> Status {
     let message = format!("the request is larger than {limit_bytes} bytes");
-    Row::new(ErrorReason::RequestTooLarge, message)
-        .with("limit_bytes", limit_bytes)
-        .status()
+    Row::new(ErrorReason::RequestTooLarge, message).with("limit_bytes", limit_bytes).status()
 }
 
 /// The decoded request exceeds the memory limit.
@@ -64,18 +57,12 @@ pub fn decoded_request_too_large(limit_bytes: usize) -> Status {
     let message = format!(
         "the request needs more than {limit_bytes} bytes of memory; send fewer messages, parts or tools at a time"
     );
-    Row::new(ErrorReason::RequestTooLarge, message)
-        .with("limit_bytes", limit_bytes)
-        .status()
+    Row::new(ErrorReason::RequestTooLarge, message).with("limit_bytes", limit_bytes).status()
 }
 
 /// The client did not send the request before the timeout.
 pub fn request_too_slow() -> Status {
-    Row::new(
-        ErrorReason::DeadlineExceeded,
-        "the request did not arrive in time and was not processed",
-    )
-    .status()
+    Row::new(ErrorReason::DeadlineExceeded, "the request did not arrive in time and was not processed").status()
 }
 
 /// The server waits for its database or for the schema migration.
@@ -84,58 +71,35 @@ pub fn not_ready(closed: &ClosedReason) -> Status {
         ClosedReason::Database => ErrorReason::DatabaseUnavailable,
         ClosedReason::Schema(_) => ErrorReason::SchemaOutdated,
     };
-    Row::new(reason, closed.to_string())
-        .retry_after(RETRY_BUSY)
-        .status()
+    Row::new(reason, closed.to_string()).retry_after(RETRY_BUSY).status()
 }
 
 /// The server has not read keys, limits and deletions for too long, so it might serve callers whose access
 /// was revoked.
 pub fn not_up_to_date() -> Status {
-    let message = format!(
-        "keys and limits have not been read from the database for {} s",
-        MAX_READ_AGE.as_secs()
-    );
-    Row::new(ErrorReason::DatabaseUnavailable, message)
-        .retry_after(RETRY_BUSY)
-        .status()
+    let message = format!("keys and limits have not been read from the database for {} s", MAX_READ_AGE.as_secs());
+    Row::new(ErrorReason::DatabaseUnavailable, message).retry_after(RETRY_BUSY).status()
 }
 
 /// The request bytes do not decode to the RPC's message.
 pub fn undecodable() -> Status {
-    Row::new(
-        ErrorReason::InvalidRequest,
-        "the request does not decode to this RPC's message",
-    )
-    .status()
+    Row::new(ErrorReason::InvalidRequest, "the request does not decode to this RPC's message").status()
 }
 
 /// The caller has no valid credential. The reason why it is invalid is only logged.
 pub fn unauthenticated() -> Status {
-    Row::new(
-        ErrorReason::Unauthenticated,
-        "no valid credential; send `authorization: Bearer <API key or token>`",
-    )
-    .status()
+    Row::new(ErrorReason::Unauthenticated, "no valid credential; send `authorization: Bearer <API key or token>`")
+        .status()
 }
 
 /// The caller's credential does not grant the required access.
 pub fn permission_denied(needed: Access) -> Status {
-    Row::new(
-        ErrorReason::PermissionDenied,
-        format!("requires access `{needed}`"),
-    )
-    .with("access", needed)
-    .status()
+    Row::new(ErrorReason::PermissionDenied, format!("requires access `{needed}`")).with("access", needed).status()
 }
 
 /// The tenant has reached one of its limits.
 pub fn limit_reached(exceeded: &Exceeded) -> Status {
-    let Exceeded {
-        quota,
-        limit,
-        retry_after,
-    } = *exceeded;
+    let Exceeded { quota, limit, retry_after } = *exceeded;
     let reason = match retry_after {
         Some(_) => ErrorReason::RateLimited,
         None => ErrorReason::QuotaExceeded,
@@ -161,9 +125,7 @@ pub fn tenant_being_deleted(tenant: &TenantId) -> Status {
 
 /// The server is at its capacity.
 pub fn overloaded() -> Status {
-    Row::new(ErrorReason::Overloaded, "the server is overloaded")
-        .retry_after(RETRY_BUSY)
-        .status()
+    Row::new(ErrorReason::Overloaded, "the server is overloaded").retry_after(RETRY_BUSY).status()
 }
 
 /// Marks a response that rejects a call because the server is at its capacity.
@@ -190,29 +152,17 @@ impl Overloaded {
 
 /// The caller's deadline passed.
 pub fn deadline_exceeded() -> Status {
-    Row::new(
-        ErrorReason::DeadlineExceeded,
-        "deadline exceeded; work already started continues",
-    )
-    .status()
+    Row::new(ErrorReason::DeadlineExceeded, "deadline exceeded; work already started continues").status()
 }
 
 /// The upload stalled, or took too long in total.
 pub fn upload_too_slow() -> Status {
-    Row::new(
-        ErrorReason::DeadlineExceeded,
-        "the upload stalled or took too long; nothing was stored",
-    )
-    .status()
+    Row::new(ErrorReason::DeadlineExceeded, "the upload stalled or took too long; nothing was stored").status()
 }
 
 /// The client of an upload disconnected, so it does not read this status.
 pub fn upload_interrupted() -> Status {
-    Row::new(
-        ErrorReason::DeadlineExceeded,
-        "the upload ended early; nothing was stored",
-    )
-    .status()
+    Row::new(ErrorReason::DeadlineExceeded, "the upload ended early; nothing was stored").status()
 }
 
 /// The idempotency key in `field` was already used with a different request.
@@ -221,28 +171,18 @@ pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
 }
 
 fn request_id_reused(key: &RequestId, field: &str) -> Row {
-    Row::new(
-        ErrorReason::IdempotencyMismatch,
-        format!("request_id {key} was already used with a different request"),
-    )
-    .with("request_id", key)
-    .field(
-        field,
-        FieldReason::Conflict,
-        "was already used with a different request",
-    )
+    Row::new(ErrorReason::IdempotencyMismatch, format!("request_id {key} was already used with a different request"))
+        .with("request_id", key)
+        .field(field, FieldReason::Conflict, "was already used with a different request")
 }
 
 /// A defect: logged with all details. The client gets only the id of the log line.
 pub fn internal(defect: &dyn Display) -> Status {
     let id = request_id::current();
     tracing::error!(request.id = %id, error = %defect, "internal error");
-    Row::new(
-        ErrorReason::Internal,
-        "internal error; search the server's log for the request id",
-    )
-    .request_id(id)
-    .status()
+    Row::new(ErrorReason::Internal, "internal error; search the server's log for the request id")
+        .request_id(id)
+        .status()
 }
 
 impl From<RequestError> for Status {
@@ -257,11 +197,7 @@ impl From<RequestError> for Status {
 impl From<BadToken> for Status {
     fn from(BadToken: BadToken) -> Self {
         Row::new(ErrorReason::PageTokenInvalid, BadToken.to_string())
-            .field(
-                "page_token",
-                FieldReason::Invalid,
-                "must be the next_page_token of the same list",
-            )
+            .field("page_token", FieldReason::Invalid, "must be the next_page_token of the same list")
             .status()
     }
 }
@@ -284,9 +220,7 @@ impl From<turn::Error> for Status {
             Error::PolicyNotFound(name) => about(R::PolicyNotFound, "Policy", &name),
             Error::Provider(error) => provider_failed(&error),
             Error::Mcp(error) => mcp_failed(&error),
-            Error::QueuedMessageNotFound(id) => {
-                about(R::QueuedMessageNotFound, "QueuedMessage", &id)
-            }
+            Error::QueuedMessageNotFound(id) => about(R::QueuedMessageNotFound, "QueuedMessage", &id),
             Error::CompactionNotFound(id) => about(R::CompactionNotFound, "Compaction", &id),
             Error::ContextWindowUnknown(model) => row(R::ContextWindowUnknown)
                 .with("model", &model)
@@ -295,13 +229,12 @@ impl From<turn::Error> for Status {
                 .with("turn_id", &turn)
                 .with("last_seq", last)
                 .precondition(turn, "watch or cancel the turn"),
-            Error::QueueFull { session, limit } => row(R::QueueFull)
-                .with("limit", limit)
-                .quota(session, "queued messages")
-                .retry_after(RETRY_BUSY),
-            Error::EtagMismatch { session, current } => row(R::EtagMismatch)
-                .with("etag", current)
-                .precondition(session, "read the session again, then retry"),
+            Error::QueueFull { session, limit } => {
+                row(R::QueueFull).with("limit", limit).quota(session, "queued messages").retry_after(RETRY_BUSY)
+            }
+            Error::EtagMismatch { session, current } => {
+                row(R::EtagMismatch).with("etag", current).precondition(session, "read the session again, then retry")
+            }
             Error::IdempotencyMismatch(key) => request_id_reused(&key, "request_id"),
             Error::CursorAhead { last } => ahead(row(R::CursorAhead), "after_seq", last),
             Error::AtSeqAhead { last } => ahead(row(R::CursorAhead), "at_seq", last),
@@ -316,25 +249,17 @@ impl From<turn::Error> for Status {
             Error::ContextChanged { version } => row(R::ContextChanged)
                 .with("context_version", version)
                 .precondition(version, "prepare the context again"),
-            Error::TranscriptOpen(calls) => {
-                row(R::TranscriptOpen).with("call_ids", joined_call_ids(&calls))
+            Error::TranscriptOpen(calls) => row(R::TranscriptOpen).with("call_ids", joined_call_ids(&calls)),
+            Error::CompactionInProgress(id) => {
+                row(R::CompactionInProgress).with("compaction_id", &id).retry_after(RETRY_BUSY)
             }
-            Error::CompactionInProgress(id) => row(R::CompactionInProgress)
-                .with("compaction_id", &id)
-                .retry_after(RETRY_BUSY),
-            Error::CompactionSuperseded { newest } => {
-                row(R::CompactionSuperseded).with("compaction_id", &newest)
+            Error::CompactionSuperseded { newest } => row(R::CompactionSuperseded).with("compaction_id", &newest),
+            Error::CompactionNoGain { before, after } => {
+                row(R::CompactionNoGain).with("tokens_before", before).with("tokens_after", after)
             }
-            Error::CompactionNoGain { before, after } => row(R::CompactionNoGain)
-                .with("tokens_before", before)
-                .with("tokens_after", after),
             Error::PruneNotFound(_) => unknown("pruned_at_seq", NOT_A_PRUNE),
             Error::MessageNotFound(_) => unknown("message_id", NOT_AN_ANSWER),
-            Error::ContextOverflow {
-                used,
-                window,
-                largest,
-            } => row(R::ContextOverflow)
+            Error::ContextOverflow { used, window, largest } => row(R::ContextOverflow)
                 .with("used_tokens", used)
                 .with("window_tokens", window)
                 .with("largest_category", category_name(largest)),
@@ -344,9 +269,7 @@ impl From<turn::Error> for Status {
             Error::ContentTooLarge { limit } | Error::SessionTooLarge { limit } => {
                 row(R::RequestTooLarge).with("limit_bytes", limit)
             }
-            Error::ContentMismatch { bytes, sha256 } => {
-                invalid_request(content_mismatch(bytes, sha256.as_ref()))
-            }
+            Error::ContentMismatch { bytes, sha256 } => invalid_request(content_mismatch(bytes, sha256.as_ref())),
             Error::UploadAbandoned => return upload_interrupted(),
             Error::ForkInProgress(_) => row(R::Overloaded).retry_after(RETRY_BUSY),
             Error::TooManyUploads | Error::Overloaded => row(R::Overloaded).retry_after(RETRY_BUSY),
@@ -369,14 +292,13 @@ impl From<auth::Error> for Status {
                 .with("limit", limit)
                 .quota("tenant", &format!("{limit} live API keys"))
                 .status(),
-            Error::KeyNotFound(ref id) => Row::new(ErrorReason::KeyNotFound, error.to_string())
-                .resource("ApiKey", id)
-                .status(),
+            Error::KeyNotFound(ref id) => {
+                Row::new(ErrorReason::KeyNotFound, error.to_string()).resource("ApiKey", id).status()
+            }
             Error::Store(error) => error.into(),
-            Error::Unreadable { .. }
-            | Error::KeyFile { .. }
-            | Error::Http(_)
-            | Error::Randomness(_) => internal(&error),
+            Error::Unreadable { .. } | Error::KeyFile { .. } | Error::Http(_) | Error::Randomness(_) => {
+                internal(&error)
+            }
         }
     }
 }
@@ -404,15 +326,9 @@ impl From<store::Error> for Status {
                 let message = "too many requests change the same session at once";
                 busy(ErrorReason::Overloaded, message)
             }
-            Error::EventsExpired { oldest } => {
-                Row::new(ErrorReason::EventsExpired, error.to_string())
-                    .with("oldest_seq", oldest)
-                    .field(
-                        "after_seq",
-                        FieldReason::OutOfRange,
-                        "must be at least oldest_seq - 1",
-                    )
-            }
+            Error::EventsExpired { oldest } => Row::new(ErrorReason::EventsExpired, error.to_string())
+                .with("oldest_seq", oldest)
+                .field("after_seq", FieldReason::OutOfRange, "must be at least oldest_seq - 1"),
             Error::TenantDeleted(tenant) => return tenant_being_deleted(tenant),
             Error::Schema(_)
             | Error::Corrupt(_)
@@ -428,11 +344,7 @@ impl From<store::Error> for Status {
 
 /// The field names a position after the session's last seq.
 fn ahead(row: Row, field: &str, last: Seq) -> Row {
-    row.with("last_seq", last).field(
-        field,
-        FieldReason::OutOfRange,
-        "must not be ahead of the session's last_seq",
-    )
+    row.with("last_seq", last).field(field, FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
 }
 
 /// The name of a category without its prefix.
@@ -443,12 +355,7 @@ fn category_name(largest: ContextCategory) -> &'static str {
 
 fn invalid_request(violations: Violations) -> Row {
     let mut row = Row::new(ErrorReason::InvalidRequest, summary(&violations));
-    for Violation {
-        field,
-        reason,
-        description,
-    } in violations.listed
-    {
+    for Violation { field, reason, description } in violations.listed {
         row = row.field(field, reason, description);
     }
     row
@@ -459,9 +366,7 @@ fn summary(violations: &Violations) -> String {
     let more = (violations.listed.len() + violations.unlisted).saturating_sub(1);
     let first = violations.listed.first().map_or_else(
         || "the request is invalid".to_owned(),
-        |Violation {
-             field, description, ..
-         }| format!("{field}: {description}"),
+        |Violation { field, description, .. }| format!("{field}: {description}"),
     );
     match (more, violations.unlisted) {
         (0, _) => first,
@@ -471,13 +376,10 @@ fn summary(violations: &Violations) -> String {
 }
 
 fn not_implemented_field(rpc: &str, field: &str) -> Status {
-    Row::new(
-        ErrorReason::NotImplemented,
-        format!("{field} of {rpc} is not implemented yet"),
-    )
-    .with("rpc", rpc)
-    .with("field", field)
-    .status()
+    Row::new(ErrorReason::NotImplemented, format!("{field} of {rpc} is not implemented yet"))
+        .with("rpc", rpc)
+        .with("field", field)
+        .status()
 }
 
 /// The ids of as many calls as a status can carry.
@@ -499,22 +401,14 @@ pub fn append_rejected(flaws: &[Flaw], places: &[decode::MessagePaths]) -> Statu
 
 /// The violation for a message that cannot be appended.
 fn append_violation(flaw: &Flaw, places: &[decode::MessagePaths]) -> Violation {
-    let violation = |field, reason, description: String| Violation {
-        field,
-        reason,
-        description,
-    };
+    let violation = |field, reason, description: String| Violation { field, reason, description };
     let message = |at: usize| match places.get(at) {
         Some(place) => place.message.clone(),
         None => format!("messages[{at}]"),
     };
     let part = |Place { message, part }: &Place, field: &str| {
-        let there = places
-            .get(*message)
-            .and_then(|place| place.parts.get(*part));
-        there
-            .cloned()
-            .unwrap_or_else(|| format!("messages[{message}].parts[{part}].{field}"))
+        let there = places.get(*message).and_then(|place| place.parts.get(*part));
+        there.cloned().unwrap_or_else(|| format!("messages[{message}].parts[{part}].{field}"))
     };
     match flaw {
         Flaw::Taken(place) => violation(
@@ -527,11 +421,9 @@ fn append_violation(flaw: &Flaw, places: &[decode::MessagePaths]) -> Violation {
             FieldReason::Unknown,
             "no call with this id is waiting for a result".into(),
         ),
-        Flaw::Repeated(place) => violation(
-            part(place, "tool_result.call_id"),
-            FieldReason::Conflict,
-            "the call already has a result".into(),
-        ),
+        Flaw::Repeated(place) => {
+            violation(part(place, "tool_result.call_id"), FieldReason::Conflict, "the call already has a result".into())
+        }
         Flaw::Unanswered { call, before } => violation(
             part(call, "tool_call"),
             FieldReason::Invalid,
@@ -548,19 +440,12 @@ fn append_violation(flaw: &Flaw, places: &[decode::MessagePaths]) -> Violation {
 const NOT_A_PRUNE: &str = "must be the pruned_at_seq of a prune of this session";
 const NOT_AN_ANSWER: &str = "must be an assistant message of this session";
 const NO_SUCH_CALL: (FieldReason, &str) = (FieldReason::Unknown, "the session has no such call");
-const APPENDED_CALL: (FieldReason, &str) = (
-    FieldReason::Unsupported,
-    "the call was appended; append its result with AppendMessages",
-);
+const APPENDED_CALL: (FieldReason, &str) =
+    (FieldReason::Unsupported, "the call was appended; append its result with AppendMessages");
 
 fn provider_failed(error: &provider::Error) -> Row {
-    let row =
-        Row::new(ErrorReason::ProviderFailed, error.to_string()).with("provider", &error.provider);
-    if error.is_retryable() {
-        row.retry_after(error.retry_after.unwrap_or(RETRY_BUSY))
-    } else {
-        row
-    }
+    let row = Row::new(ErrorReason::ProviderFailed, error.to_string()).with("provider", &error.provider);
+    if error.is_retryable() { row.retry_after(error.retry_after.unwrap_or(RETRY_BUSY)) } else { row }
 }
 
 fn mcp_failed(error: &mcp::Error) -> Row {
@@ -585,17 +470,9 @@ fn call_violations(
     (reason, description): (FieldReason, &'static str),
 ) -> Violations {
     let violation = |list: &'static str| {
-        move |(i, _)| Violation {
-            field: format!("{list}[{i}].call_id"),
-            reason,
-            description: description.into(),
-        }
+        move |(i, _)| Violation { field: format!("{list}[{i}].call_id"), reason, description: description.into() }
     };
-    results
-        .into_iter()
-        .map(violation("results"))
-        .chain(approvals.into_iter().map(violation("approvals")))
-        .collect()
+    results.into_iter().map(violation("results")).chain(approvals.into_iter().map(violation("approvals"))).collect()
 }
 
 #[cfg(test)]

@@ -18,20 +18,14 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use super::{
-    decode::StreamOptions, encode::session_state, nearly_full::nearly_full, preview::fit_event,
-    raw_output,
-};
+use super::{decode::StreamOptions, encode::session_state, nearly_full::nearly_full, preview::fit_event, raw_output};
 use crate::{
     codec::{
         self,
         field::{Choice as _, Field as _},
     },
     config::StreamConfig,
-    model::{
-        Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind,
-        event::StepPosition,
-    },
+    model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
     store::{
         Reach,
@@ -85,21 +79,11 @@ pub struct Reader {
 
 impl Reader {
     /// Opens the stream: starts a task that ends when the client disconnects.
-    pub fn open<T: Send + 'static>(
-        self,
-        config: StreamConfig,
-        wrap: fn(pb::Event) -> T,
-    ) -> EventStream<T> {
+    pub fn open<T: Send + 'static>(self, config: StreamConfig, wrap: fn(pb::Event) -> T) -> EventStream<T> {
         let (to_client, stream) = mpsc::channel(config.reader_events);
         let room = Arc::new(Semaphore::new(config.reader_bytes as usize));
         tokio::spawn(Reach::in_current_scope(async move {
-            let client = Client {
-                to_client,
-                room,
-                reader_bytes: config.reader_bytes,
-                wrap,
-                last_sent: Instant::now(),
-            };
+            let client = Client { to_client, room, reader_bytes: config.reader_bytes, wrap, last_sent: Instant::now() };
             let unknown_before = self.cursor;
             // A turn that was just admitted has no earlier events.
             let waits = self.admitted.is_some();
@@ -166,26 +150,18 @@ impl<T> Client<T> {
             () = self.to_client.closed() => return Err(Stop::Disconnected),
         };
         let item = Ok((self.wrap)(event));
-        self.to_client
-            .send(Box::new((item, room)))
-            .await
-            .map_err(|_| Stop::Disconnected)
+        self.to_client.send(Box::new((item, room))).await.map_err(|_| Stop::Disconnected)
     }
 
     /// Buffer space that an event takes. A larger event takes all of it.
     fn size(&self, event: &pb::Event) -> u32 {
-        u32::try_from(size_of::<pb::Event>() + event.encoded_len())
-            .unwrap_or(u32::MAX)
-            .min(self.reader_bytes)
+        u32::try_from(size_of::<pb::Event>() + event.encoded_len()).unwrap_or(u32::MAX).min(self.reader_bytes)
     }
 
     /// The free buffer space: a number of events, and bytes.
     fn free_space(&self) -> (u32, u32) {
         let narrow = |room| u32::try_from(room).unwrap_or(u32::MAX);
-        (
-            narrow(self.to_client.capacity()),
-            narrow(self.room.available_permits()),
-        )
+        (narrow(self.to_client.capacity()), narrow(self.room.available_permits()))
     }
 
     /// Waits until `size` bytes are free, and at least half of the buffer, so that another read pays off.
@@ -229,11 +205,7 @@ impl<T: Send + 'static> RunningStream<T> {
             Err(Stop::Ended) => trailer(self.state),
             Err(Stop::Failed(status)) => status,
         };
-        let _ = self
-            .client
-            .to_client
-            .send(Box::new((Err(status), None)))
-            .await;
+        let _ = self.client.to_client.send(Box::new((Err(status), None))).await;
     }
 
     async fn serve(&mut self) -> Result<(), Stop> {
@@ -309,14 +281,8 @@ impl<T: Send + 'static> RunningStream<T> {
                 overhead: EVENT_OVERHEAD_BYTES,
                 at_least_one: bytes == self.client.reader_bytes,
             };
-            let (store, key, cursor) = (
-                self.reader.engine.store(),
-                &self.reader.key,
-                self.reader.cursor,
-            );
-            let known = self
-                .is_caught_up
-                .then(|| store.recent_events(key, cursor, most));
+            let (store, key, cursor) = (self.reader.engine.store(), &self.reader.key, self.reader.cursor);
+            let known = self.is_caught_up.then(|| store.recent_events(key, cursor, most));
             let page = match known.flatten() {
                 Some(page) => page,
                 None => store.follow(key, cursor, most).await?,
@@ -330,9 +296,7 @@ impl<T: Send + 'static> RunningStream<T> {
             self.send_page(page, news.as_deref_mut()).await?;
             match next {
                 Some(bytes) => {
-                    let bytes = u32::try_from(bytes)
-                        .unwrap_or(u32::MAX)
-                        .min(self.client.reader_bytes);
+                    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.client.reader_bytes);
                     self.client.wait_for_space(bytes).await?;
                 }
                 None if full => {}
@@ -341,27 +305,16 @@ impl<T: Send + 'static> RunningStream<T> {
         }
         if let Some(channel) = self.reader.engine.hub().get(&self.reader.key) {
             channel.advance(self.reader.cursor);
-            channel.mark(SeenEvent {
-                seq: self.reader.cursor,
-                at: self.written_at,
-            });
+            channel.mark(SeenEvent { seq: self.reader.cursor, at: self.written_at });
         }
         Ok(())
     }
 
     /// Sends a page of events. Deltas that were not sent yet are sent before the event that settles their
     /// message.
-    async fn send_page(
-        &mut self,
-        page: EventPage,
-        mut news: Option<&mut Subscription>,
-    ) -> Result<(), Stop> {
+    async fn send_page(&mut self, page: EventPage, mut news: Option<&mut Subscription>) -> Result<(), Stop> {
         for stored in page.events {
-            let ours = self
-                .reader
-                .only
-                .as_ref()
-                .is_none_or(|only| stored.turn.as_ref() == Some(only));
+            let ours = self.reader.only.as_ref().is_none_or(|only| stored.turn.as_ref() == Some(only));
             let mut event = codec::event::to_pb(&stored, &self.reader.key.session, &page.content);
             event.replay = stored.seq <= self.reader.replay_until;
             if settles(&event)
@@ -372,36 +325,26 @@ impl<T: Send + 'static> RunningStream<T> {
             }
             if ours {
                 if self.reader.options.raw_tool_output {
-                    raw_output::add(&self.reader.engine, &self.reader.key, &mut event)
-                        .await
-                        .map_err(Stop::Failed)?;
+                    raw_output::add(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
                 }
-                fit_event(&self.reader.engine, &self.reader.key, &mut event)
-                    .await
-                    .map_err(Stop::Failed)?;
+                fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
             }
             (self.reader.cursor, self.written_at) = (stored.seq, Some(stored.at));
             if settles(&event) {
                 self.settled = stored.seq;
             }
             let withdrawn = self.track_awaited_message(&event);
-            let terminal = terminal(&event)
-                .filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
+            let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = is_cancelled_by_deletion(&event);
             if ours {
                 let payload = event.payload.as_ref().filter(|_| !event.replay);
                 let told = payload.and_then(|payload| {
-                    nearly_full(payload, &mut self.nearly_full)
-                        .or_else(|| codec::notice::for_event(payload))
+                    nearly_full(payload, &mut self.nearly_full).or_else(|| codec::notice::for_event(payload))
                 });
                 self.measure(&event, stored.at);
                 self.client.send(event).await?;
                 if let Some(notice) = told {
-                    let line = self.ephemeral(
-                        stored.turn,
-                        StepPosition::default(),
-                        Payload::Notice(notice),
-                    );
+                    let line = self.ephemeral(stored.turn, StepPosition::default(), Payload::Notice(notice));
                     self.client.send(line).await?;
                 }
             }
@@ -410,11 +353,7 @@ impl<T: Send + 'static> RunningStream<T> {
             }
             if terminal.is_some() {
                 self.state = terminal;
-                return Err(if deleted {
-                    self.ended_with_session()
-                } else {
-                    Stop::Ended
-                });
+                return Err(if deleted { self.ended_with_session() } else { Stop::Ended });
             }
         }
         Ok(())
@@ -439,11 +378,7 @@ impl<T: Send + 'static> RunningStream<T> {
         };
         match &event.payload {
             Some(Payload::MessagesApplied(applied)) => {
-                if applied
-                    .messages
-                    .iter()
-                    .any(|message| message.queued_message_id == awaited)
-                {
+                if applied.messages.iter().any(|message| message.queued_message_id == awaited) {
                     self.reader.ends_with = Some(TurnId::new(event.turn_id.clone()));
                     self.reader.awaited_message = None;
                 }
@@ -460,13 +395,7 @@ impl<T: Send + 'static> RunningStream<T> {
 
     /// Sends queue notices and deltas that were not sent yet, each delta after the event that it follows.
     async fn send_live(&mut self, news: &mut Subscription) -> Result<(), Stop> {
-        for Announcement {
-            turn,
-            message,
-            position,
-            delivery,
-        } in news.queued()
-        {
+        for Announcement { turn, message, position, delivery } in news.queued() {
             if self.reader.only.is_some() && self.reader.only != turn {
                 continue;
             }
@@ -475,11 +404,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 position: i32::try_from(position).unwrap_or(i32::MAX),
                 delivery: delivery.to_field(),
             };
-            let event = self.ephemeral(
-                turn,
-                StepPosition::default(),
-                Payload::MessageQueued(queued),
-            );
+            let event = self.ephemeral(turn, StepPosition::default(), Payload::MessageQueued(queued));
             self.client.send(event).await?;
         }
         // Send the event that the deltas follow first.
@@ -492,16 +417,8 @@ impl<T: Send + 'static> RunningStream<T> {
     /// Sends the deltas that follow events already sent.
     async fn send_pending_deltas(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         let sent = self.reader.cursor;
-        for LiveOutput {
-            after,
-            turn,
-            at,
-            kind: what,
-        } in news.more_after(|after| after <= sent)
-        {
-            if self.is_settled(after).await?
-                || self.reader.only.as_ref().is_some_and(|only| *only != turn)
-            {
+        for LiveOutput { after, turn, at, kind: what } in news.more_after(|after| after <= sent) {
+            if self.is_settled(after).await? || self.reader.only.as_ref().is_some_and(|only| *only != turn) {
                 continue;
             }
             let payload = match what {
@@ -521,9 +438,7 @@ impl<T: Send + 'static> RunningStream<T> {
     async fn is_settled(&mut self, after: Seq) -> Result<bool, Stop> {
         if after >= self.settled && after < self.unknown_before {
             let store = self.reader.engine.store();
-            let settled = store
-                .settled_between(&self.reader.key, after, self.unknown_before)
-                .await?;
+            let settled = store.settled_between(&self.reader.key, after, self.unknown_before).await?;
             // Deltas that follow an older event belong to an older model call.
             self.settled = self.settled.max(settled.unwrap_or_default()).max(after);
             self.unknown_before = Seq(0);
@@ -543,9 +458,7 @@ impl<T: Send + 'static> RunningStream<T> {
             codec::turn::pending_to_pb(open_calls.iter().map(|open| &open.pending));
         let open = match news.open_after() {
             // An open message that follows an event not read yet is sent after that event.
-            Some(after) if after <= cursor && !self.is_settled(after).await? => {
-                news.open_message(|it| it == after)
-            }
+            Some(after) if after <= cursor && !self.is_settled(after).await? => news.open_message(|it| it == after),
             Some(_) | None => None,
         };
         let open = open.filter(|_| !self.reader.options.omit_deltas);
@@ -560,11 +473,7 @@ impl<T: Send + 'static> RunningStream<T> {
             currently_compacting: session.compacting,
             pending_approvals,
         };
-        let event = self.ephemeral(
-            session.current_turn,
-            StepPosition::default(),
-            Payload::Sync(sync),
-        );
+        let event = self.ephemeral(session.current_turn, StepPosition::default(), Payload::Sync(sync));
         self.client.send(event).await
     }
 
@@ -585,12 +494,7 @@ impl<T: Send + 'static> RunningStream<T> {
     /// Ends a stream whose client had already received the end of the turn.
     async fn end_finished_turn(&mut self) -> Result<Stop, Stop> {
         if let Some(turn) = &self.reader.ends_with
-            && let Some(turn) = self
-                .reader
-                .engine
-                .store()
-                .turn(&self.reader.key, turn)
-                .await?
+            && let Some(turn) = self.reader.engine.store().turn(&self.reader.key, turn).await?
         {
             self.state = Some(state_name(turn.state.to_pb()));
         }
@@ -622,16 +526,9 @@ impl<T: Send + 'static> RunningStream<T> {
 fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
     // The index of a part is its position in the list, so a part without text so far is encoded too, as
     // reasoning that the provider hides.
-    let hidden = || Content::Reasoning {
-        text: String::new(),
-        redacted: true,
-    };
+    let hidden = || Content::Reasoning { text: String::new(), redacted: true };
     let count = open.parts.last_key_value().map_or(0, |(last, _)| last + 1);
-    let part = |index| {
-        open.parts
-            .get(&index)
-            .map_or_else(hidden, |(kind, text)| open_part(kind, text))
-    };
+    let part = |index| open.parts.get(&index).map_or_else(hidden, |(kind, text)| open_part(kind, text));
     let parts = (0..count).map(|index| codec::part::open_to_pb(&part(index)));
     pb::Message {
         message_id: open.message.to_string(),
@@ -647,25 +544,19 @@ fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
 fn open_part(kind: &DeltaKind, text: &str) -> Content {
     match kind {
         DeltaKind::Text => Content::Text(text.to_owned()),
-        DeltaKind::Reasoning => Content::Reasoning {
-            text: text.to_owned(),
-            redacted: false,
-        },
-        DeltaKind::ToolInput { call, name } => Content::ToolCall(ToolCall {
-            id: call.clone(),
-            name: name.clone(),
-            arguments: text.to_owned(),
-        }),
+        DeltaKind::Reasoning => Content::Reasoning { text: text.to_owned(), redacted: false },
+        DeltaKind::ToolInput { call, name } => {
+            Content::ToolCall(ToolCall { id: call.clone(), name: name.clone(), arguments: text.to_owned() })
+        }
     }
 }
 
 /// Whether an event settles the open message: commits it or makes it void.
 fn settles(event: &pb::Event) -> bool {
     match &event.payload {
-        Some(Payload::MessageCommitted(committed)) => committed
-            .message
-            .as_ref()
-            .is_some_and(|message| message.role() == pb::Role::Assistant),
+        Some(Payload::MessageCommitted(committed)) => {
+            committed.message.as_ref().is_some_and(|message| message.role() == pb::Role::Assistant)
+        }
         Some(Payload::TurnRetrying(_) | Payload::TurnRecovered(_)) => true,
         _ => terminal(event).is_some(),
     }
@@ -701,9 +592,6 @@ fn trailer(state: Option<&'static str>) -> Status {
 
 fn insert_turn_state(metadata: &mut MetadataMap, state: Option<&'static str>) {
     if let Some(state) = state {
-        metadata.insert(
-            TURN_STATE,
-            tonic::metadata::MetadataValue::from_static(state),
-        );
+        metadata.insert(TURN_STATE, tonic::metadata::MetadataValue::from_static(state));
     }
 }

@@ -34,11 +34,7 @@ pub(super) struct PoolPermit {
 impl TenantPool {
     /// Creates a pool of `most` units. `is_shared` is true if there can be more than one tenant.
     pub(super) fn new(most: usize, is_shared: bool) -> Arc<Self> {
-        Arc::new(Self {
-            capacity: most,
-            is_shared,
-            taken: Mutex::default(),
-        })
+        Arc::new(Self { capacity: most, is_shared, taken: Mutex::default() })
     }
 
     /// Takes one unit. Returns `None` if it does not fit.
@@ -49,11 +45,7 @@ impl TenantPool {
 
     /// A permit without units; see [`PoolPermit::try_grow`].
     pub(super) fn empty_permit(self: &Arc<Self>, tenant: &TenantId) -> PoolPermit {
-        PoolPermit {
-            room: Arc::clone(self),
-            tenant: tenant.clone(),
-            units: 0,
-        }
+        PoolPermit { room: Arc::clone(self), tenant: tenant.clone(), units: 0 }
     }
 
     fn take(&self, tenant: &TenantId, units: usize) -> bool {
@@ -113,8 +105,7 @@ mod tests {
     fn places_are_free_again_and_one_tenant_leaves_some_to_others() {
         let room = TenantPool::new(100, true);
         let tenant = TenantId::new;
-        let mut places: Vec<PoolPermit> =
-            std::iter::from_fn(|| room.try_acquire(&tenant("busy"))).collect();
+        let mut places: Vec<PoolPermit> = std::iter::from_fn(|| room.try_acquire(&tenant("busy"))).collect();
         assert_eq!(places.len(), 90);
         assert!(room.try_acquire(&tenant("late")).is_some());
         assert!(room.try_acquire(&tenant("busy")).is_none());

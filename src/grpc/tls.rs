@@ -26,10 +26,7 @@ const HTTP2: &[u8] = b"h2";
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// The file does not contain what it must.
     #[error("{}: {what}", path.display())]
     NotPem {
@@ -93,10 +90,7 @@ impl Tls {
         };
         let bytes = files.read()?;
         let server = files.server(&bytes)?;
-        Ok(Some(Self {
-            files,
-            current: RwLock::new(Current { bytes, server }),
-        }))
+        Ok(Some(Self { files, current: RwLock::new(Current { bytes, server }) }))
     }
 
     /// The acceptor for a new connection.
@@ -109,13 +103,7 @@ impl Tls {
     /// configuration.
     pub fn reload(&self) -> Result<(), TlsError> {
         let bytes = self.files.read()?;
-        let unchanged = || {
-            self.current
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .bytes
-                == bytes
-        };
+        let unchanged = || self.current.read().unwrap_or_else(PoisonError::into_inner).bytes == bytes;
         if unchanged() {
             return Ok(());
         }
@@ -158,30 +146,23 @@ impl Files {
 
     fn server(&self, bytes: &FileContents) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
+        let builder =
+            ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
         let builder = match (&self.client_authorities, &bytes.client_authorities) {
             (Some(path), Some(bytes)) => {
                 let mut roots = RootCertStore::empty();
                 for authority in certificates(path, bytes)? {
                     roots.add(authority)?;
                 }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = if self.client_required {
-                    verifier
-                } else {
-                    verifier.allow_unauthenticated()
-                };
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = if self.client_required { verifier } else { verifier.allow_unauthenticated() };
                 builder.with_client_cert_verifier(verifier.build()?)
             }
             (_, _) => builder.with_no_client_auth(),
         };
         let chain = certificates(&self.certificate, &bytes.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&bytes.key).map_err(|_| TlsError::NotPem {
-            path: self.key.clone(),
-            what: "contains no private key",
-        })?;
+        let key = PrivateKeyDer::from_pem_slice(&bytes.key)
+            .map_err(|_| TlsError::NotPem { path: self.key.clone(), what: "contains no private key" })?;
         let mut server = builder.with_single_cert(chain, key)?;
         server.alpn_protocols = vec![HTTP2.to_vec()];
         Ok(Arc::new(server))
@@ -189,19 +170,13 @@ impl Files {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Unreadable {
-        path: path.to_owned(),
-        source,
-    })
+    std::fs::read(path).map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
-        Ok(_) | Err(_) => Err(TlsError::NotPem {
-            path: path.to_owned(),
-            what: "contains no certificate",
-        }),
+        Ok(_) | Err(_) => Err(TlsError::NotPem { path: path.to_owned(), what: "contains no certificate" }),
     }
 }

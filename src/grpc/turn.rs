@@ -61,40 +61,27 @@ impl Turns {
     /// Encodes a turn with its pending tool calls.
     async fn encode_turn(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
         let pending = match turn.state {
-            TurnState::AwaitingTools => self
-                .engine
-                .store()
-                .open_calls(key)
-                .await?
-                .into_iter()
-                .map(|open| open.pending)
-                .collect(),
-            TurnState::Running
-            | TurnState::Completed
-            | TurnState::Cancelled
-            | TurnState::Failed => Vec::new(),
+            TurnState::AwaitingTools => {
+                self.engine.store().open_calls(key).await?.into_iter().map(|open| open.pending).collect()
+            }
+            TurnState::Running | TurnState::Completed | TurnState::Cancelled | TurnState::Failed => Vec::new(),
         };
         let limits = self.engine.limits(&turn.config, &turn.request);
-        let mut shown = encode::turn(turn, key.session.as_str(), &limits, &pending)
-            .map_err(|error| status::internal(&error))?;
+        let mut shown =
+            encode::turn(turn, key.session.as_str(), &limits, &pending).map_err(|error| status::internal(&error))?;
         fit_turn(&self.engine, key, &mut shown).await?;
         Ok(shown)
     }
 
     /// What the cancellation interrupted, from the turn's terminal event. Returns `CancelOutcome::None` if
     /// the turn has not ended or was not cancelled.
-    async fn cancel_outcome(
-        &self,
-        key: &SessionKey,
-        turn: &Turn,
-    ) -> Result<pb::CancelOutcome, Status> {
+    async fn cancel_outcome(&self, key: &SessionKey, turn: &Turn) -> Result<pb::CancelOutcome, Status> {
         let Some(end) = turn.last_seq else {
             return Ok(pb::CancelOutcome::None);
         };
         let event = self.engine.store().event(key, end).await?;
-        let event = event.map(|event| {
-            codec::event::to_pb(&event, &key.session, &codec::event::EventContent::default())
-        });
+        let event =
+            event.map(|event| codec::event::to_pb(&event, &key.session, &codec::event::EventContent::default()));
         Ok(match event.and_then(|event| event.payload) {
             Some(pb::event::Payload::TurnCancelled(cancelled)) => cancelled.outcome(),
             _ => pb::CancelOutcome::None,
@@ -106,12 +93,7 @@ impl Turns {
         key: &SessionKey,
         wanted: decode::ListEvents,
     ) -> Result<pb::ListEventsResponse, Status> {
-        let decode::ListEvents {
-            session: _,
-            turn,
-            after,
-            size,
-        } = wanted;
+        let decode::ListEvents { session: _, turn, after, size } = wanted;
         let session = self.engine.session(key).await?;
         let last = session.last_seq;
         if after > last {
@@ -144,9 +126,7 @@ impl Turns {
                 break;
             }
             for event in &read.events {
-                let ours = turn
-                    .as_ref()
-                    .is_none_or(|turn| event.turn.as_ref() == Some(turn));
+                let ours = turn.as_ref().is_none_or(|turn| event.turn.as_ref() == Some(turn));
                 if ours && events.len() == size as usize {
                     break 'page;
                 }
@@ -163,18 +143,10 @@ impl Turns {
             }
         }
         let next = if at >= end { last.max(at) } else { at };
-        Ok(pb::ListEventsResponse {
-            events,
-            next_after_seq: next.0,
-            last_seq: last.0.max(at.0),
-        })
+        Ok(pb::ListEventsResponse { events, next_after_seq: next.0, last_seq: last.0.max(at.0) })
     }
 
-    async fn turns_page(
-        &self,
-        key: &SessionKey,
-        wanted: PageRequest,
-    ) -> Result<pb::ListTurnsResponse, Status> {
+    async fn turns_page(&self, key: &SessionKey, wanted: PageRequest) -> Result<pb::ListTurnsResponse, Status> {
         const LIST: &str = "ListTurns";
         let PageRequest { size, token } = wanted;
         let filter = format!("{}/{}", key.tenant, key.session);
@@ -182,11 +154,7 @@ impl Turns {
             Some(token) => page_token::position(&page_token::decode(&token, LIST, &filter)?)?,
             None => Seq(i64::MAX),
         };
-        let mut read = self
-            .engine
-            .store()
-            .turns(key, before, size + 1, READ_BYTES)
-            .await?;
+        let mut read = self.engine.store().turns(key, before, size + 1, READ_BYTES).await?;
         read.truncate(size as usize);
         let mut more = read.more;
         let mut last = Seq(0);
@@ -202,10 +170,7 @@ impl Turns {
             turns.push(shown);
         }
         let next_page_token = page_token::next(more, LIST, &filter, &last.to_string());
-        Ok(pb::ListTurnsResponse {
-            turns,
-            next_page_token,
-        })
+        Ok(pb::ListTurnsResponse { turns, next_page_token })
     }
 
     /// The parameters of a WatchEvents stream.
@@ -217,9 +182,7 @@ impl Turns {
     ) -> Result<Reader, Error> {
         let session = self.engine.session(&key).await?;
         if watch.after > session.last_seq {
-            return Err(Error::CursorAhead {
-                last: session.last_seq,
-            });
+            return Err(Error::CursorAhead { last: session.last_seq });
         }
         let mut cursor = watch.after.max(session.fork_seq());
         let mut over = None;
@@ -259,18 +222,10 @@ impl TurnService for Turns {
         let tenant = tenant(&request)?;
         let deadline = deadline::of(&request);
         let request = request.into_inner();
-        let stored = self
-            .engine
-            .stored(&tenant, &decode::blobs_in_messages(&request.input))
-            .await?;
+        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.input)).await?;
         let (command, options) = decode::execute_turn(request, stored)?;
-        let Admitted {
-            key,
-            stream_end,
-            admission,
-            after,
-            subscription,
-        } = self.engine.execute(tenant, command, deadline).await?;
+        let Admitted { key, stream_end, admission, after, subscription } =
+            self.engine.execute(tenant, command, deadline).await?;
         let mut admitted = pb::Admitted::default();
         let mut running = None;
         let replay_until = match admission {
@@ -279,12 +234,7 @@ impl TurnService for Turns {
                 admitted.session_created = session_created;
                 None
             }
-            AdmissionKind::Queued {
-                running: turn,
-                message,
-                position,
-                ignored,
-            } => {
+            AdmissionKind::Queued { running: turn, message, position, ignored } => {
                 running = turn;
                 admitted.set_admission(pb::Admission::Queued);
                 admitted.queued_message_id = message.into_string();
@@ -305,11 +255,7 @@ impl TurnService for Turns {
             StreamEnd::Nothing => (None, None),
         };
         let has_ended = match (&turn, replay_until) {
-            (Some(turn), Some(_)) => self
-                .stored_turn(&key, turn)
-                .await?
-                .last_seq
-                .is_some_and(|end| after >= end),
+            (Some(turn), Some(_)) => self.stored_turn(&key, turn).await?.last_seq.is_some_and(|end| after >= end),
             (Some(_), None) => false,
             (None, _) => awaited_message.is_none(),
         };
@@ -328,9 +274,7 @@ impl TurnService for Turns {
             options,
             subscription,
         };
-        Ok(Response::new(reader.open(self.stream, |event| {
-            pb::ExecuteTurnResponse { event: Some(event) }
-        })))
+        Ok(Response::new(reader.open(self.stream, |event| pb::ExecuteTurnResponse { event: Some(event) })))
     }
 
     async fn watch_events(
@@ -341,9 +285,7 @@ impl TurnService for Turns {
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
-        Ok(Response::new(reader.open(self.stream, |event| {
-            pb::WatchEventsResponse { event: Some(event) }
-        })))
+        Ok(Response::new(reader.open(self.stream, |event| pb::WatchEventsResponse { event: Some(event) })))
     }
 
     async fn list_events(
@@ -356,18 +298,13 @@ impl TurnService for Turns {
         Ok(Response::new(self.events_page(&key, wanted).await?))
     }
 
-    async fn get_turn(
-        &self,
-        request: Request<pb::GetTurnRequest>,
-    ) -> Result<Response<pb::GetTurnResponse>, Status> {
+    async fn get_turn(&self, request: Request<pb::GetTurnRequest>) -> Result<Response<pb::GetTurnResponse>, Status> {
         let tenant = tenant(&request)?;
         let decode::GetTurn { session, turn } = decode::get_turn(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         self.engine.session(&key).await?;
         let turn = self.stored_turn(&key, &turn).await?;
-        Ok(Response::new(pb::GetTurnResponse {
-            turn: Some(self.encode_turn(&key, &turn).await?),
-        }))
+        Ok(Response::new(pb::GetTurnResponse { turn: Some(self.encode_turn(&key, &turn).await?) }))
     }
 
     async fn list_turns(
@@ -387,10 +324,7 @@ impl TurnService for Turns {
     ) -> Result<Response<pb::SubmitToolResultsResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self
-            .engine
-            .stored(&tenant, &decode::blobs_in_results(&request.results))
-            .await?;
+        let stored = self.engine.stored(&tenant, &decode::blobs_in_results(&request.results)).await?;
         let command = decode::submit_tool_results(request, stored)?;
         let receipts = self.engine.submit(tenant, command).await?;
         let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {
@@ -399,11 +333,7 @@ impl TurnService for Turns {
         };
         Ok(Response::new(pb::SubmitToolResultsResponse {
             receipts: receipts.answers.into_iter().map(receipt).collect(),
-            pending_call_ids: receipts
-                .pending
-                .into_iter()
-                .map(|call| call.into_string())
-                .collect(),
+            pending_call_ids: receipts.pending.into_iter().map(|call| call.into_string()).collect(),
         }))
     }
 
@@ -415,22 +345,12 @@ impl TurnService for Turns {
         let command = decode::cancel_turn(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let Some(cancelled) = self.engine.cancel(tenant, command).await? else {
-            return Ok(Response::new(pb::CancelTurnResponse {
-                turn: None,
-                outcome: pb::CancelOutcome::None.into(),
-            }));
+            return Ok(Response::new(pb::CancelTurnResponse { turn: None, outcome: pb::CancelOutcome::None.into() }));
         };
         let Cancelled { turn, was_live } = cancelled;
-        let outcome = if was_live {
-            self.cancel_outcome(&key, &turn).await?
-        } else {
-            pb::CancelOutcome::None
-        };
+        let outcome = if was_live { self.cancel_outcome(&key, &turn).await? } else { pb::CancelOutcome::None };
         let turn = Some(self.encode_turn(&key, &turn).await?);
-        Ok(Response::new(pb::CancelTurnResponse {
-            turn,
-            outcome: outcome.into(),
-        }))
+        Ok(Response::new(pb::CancelTurnResponse { turn, outcome: outcome.into() }))
     }
 }
 

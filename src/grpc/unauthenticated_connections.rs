@@ -156,9 +156,7 @@ fn peer(address: IpAddr) -> IpAddr {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => match address.to_ipv4_mapped() {
             Some(mapped) => IpAddr::V4(mapped),
-            None => IpAddr::V6(Ipv6Addr::from_bits(
-                address.to_bits() >> OWN_BITS << OWN_BITS,
-            )),
+            None => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> OWN_BITS << OWN_BITS)),
         },
     }
 }
@@ -184,10 +182,7 @@ mod tests {
         let second = all.add(address("2001:db8::2"), 2);
         assert_eq!(ended(&[&other, &first, &second]), [false; 3]);
         let third = all.add(address("2001:db8::3"), 2);
-        assert_eq!(
-            ended(&[&other, &first, &second, &third]),
-            [false, true, false, false]
-        );
+        assert_eq!(ended(&[&other, &first, &second, &third]), [false, true, false, false]);
         // An authenticated connection is not counted and cannot be displaced.
         second.mark_authenticated();
         let fourth = all.add(address("2001:db8::4"), 2);

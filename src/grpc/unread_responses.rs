@@ -43,10 +43,7 @@ struct Content<T> {
 }
 
 impl<T> Content<T> {
-    fn poll_piece(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if self.rest.is_empty() {
             let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
             let Some(Ok(frame)) = frame else {
@@ -68,14 +65,8 @@ impl<T> Content<T> {
 impl<T: Send + 'static> UnreadResponses<T> {
     /// Tracks responses that [`UnreadResponses::drop_overdue`] drops if they stay unread for `timeout`.
     pub(super) fn new(timeout: Duration) -> Self {
-        let answers = Answers {
-            next: 0,
-            by_age: BTreeMap::new(),
-        };
-        Self {
-            timeout,
-            answers: Mutex::new(answers),
-        }
+        let answers = Answers { next: 0, by_age: BTreeMap::new() };
+        Self { timeout, answers: Mutex::new(answers) }
     }
 
     /// Drops the responses that were not read within the timeout.
@@ -98,22 +89,14 @@ impl<T: Send + 'static> UnreadResponses<T> {
 
     /// Wraps a body, which holds `place` until it is read or dropped.
     pub(super) fn hold(self: &Arc<Self>, body: Body, place: T) -> Body {
-        let answer = Arc::new(Mutex::new(Some(Content {
-            body,
-            rest: Bytes::new(),
-            _place: place,
-        })));
+        let answer = Arc::new(Mutex::new(Some(Content { body, rest: Bytes::new(), _place: place })));
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let id = answers.next;
         answers.next += 1;
         let entry = (Instant::now(), Arc::downgrade(&answer));
         answers.by_age.insert(id, entry);
         drop(answers);
-        Body::new(TrackedBody {
-            id,
-            answer,
-            unread: Arc::clone(self),
-        })
+        Body::new(TrackedBody { id, answer, unread: Arc::clone(self) })
     }
 }
 
@@ -155,8 +138,7 @@ impl<T> http_body::Body for TrackedBody<T> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.with_content(|content| content.rest.is_empty() && content.body.is_end_stream())
-            .unwrap_or(false)
+        self.with_content(|content| content.rest.is_empty() && content.body.is_end_stream()).unwrap_or(false)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -47,10 +47,7 @@ impl Violations {
     /// Adds a violation. If the list is full, only counts it.
     pub fn add(&mut self, violation: Violation) {
         let bytes = self.bytes + violation.field.len() + violation.description.len();
-        if self.unlisted > 0
-            || self.listed.len() == Self::MAX_LISTED
-            || bytes > Self::MAX_LISTED_BYTES
-        {
+        if self.unlisted > 0 || self.listed.len() == Self::MAX_LISTED || bytes > Self::MAX_LISTED_BYTES {
             self.unlisted += 1;
         } else {
             self.bytes = bytes;
@@ -67,9 +64,7 @@ impl Violations {
 impl FromIterator<Violation> for Violations {
     fn from_iter<I: IntoIterator<Item = Violation>>(violations: I) -> Self {
         let mut all = Self::default();
-        violations
-            .into_iter()
-            .for_each(|violation| all.add(violation));
+        violations.into_iter().for_each(|violation| all.add(violation));
         all
     }
 }
@@ -79,11 +74,7 @@ mod tests {
     use super::*;
 
     fn violation(description: &str) -> Violation {
-        Violation {
-            field: "name".into(),
-            reason: FieldReason::Invalid,
-            description: description.into(),
-        }
+        Violation { field: "name".into(), reason: FieldReason::Invalid, description: description.into() }
     }
 
     #[test]

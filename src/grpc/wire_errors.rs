@@ -26,10 +26,7 @@ impl<S> Layer<S> for WireErrorLayer {
     type Service = WireErrorService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        WireErrorService {
-            inner,
-            max_request_bytes: self.max_request_bytes,
-        }
+        WireErrorService { inner, max_request_bytes: self.max_request_bytes }
     }
 }
 
@@ -83,9 +80,7 @@ fn translated<B>(response: &Response<B>, rpc: &str, limit: usize) -> Option<Stat
     } else if code == Code::Internal {
         Some(status::undecodable())
     } else if code == Code::Unimplemented && words.is_empty() {
-        Some(status::not_implemented_rpc(
-            &rpc.chars().take(MAX_RPC_CHARS).collect::<String>(),
-        ))
+        Some(status::not_implemented_rpc(&rpc.chars().take(MAX_RPC_CHARS).collect::<String>()))
     } else {
         None
     }

@@ -8,9 +8,7 @@ use crate::model::json::replace_lone_surrogates;
 /// Parses the text as an object and replaces lone surrogates. The error says why the arguments cannot be sent.
 pub(super) fn object(arguments: &str) -> Result<Map<String, Value>, String> {
     if let Some(number) = too_long(arguments) {
-        return Err(format!(
-            "its arguments cannot be sent: the integer {number} has more than 64 bits"
-        ));
+        return Err(format!("its arguments cannot be sent: the integer {number} has more than 64 bits"));
     }
     serde_json::from_str(&replace_lone_surrogates(arguments))
         .map_err(|error| format!("its arguments cannot be sent: {error}"))
@@ -24,8 +22,7 @@ fn too_long(json: &str) -> Option<&str> {
         rest = if let Some(string) = rest.strip_prefix('"') {
             after_string(string)
         } else {
-            let end =
-                rest.find(|char: char| !matches!(char, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'));
+            let end = rest.find(|char: char| !matches!(char, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'));
             let (number, after) = rest.split_at(end.unwrap_or(rest.len()));
             let is_integer = !number.contains(['.', 'e', 'E']);
             if is_integer && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
@@ -58,14 +55,8 @@ mod tests {
     fn arguments_are_sent_as_they_are_written_or_not_at_all() {
         let deep = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
         let table = [
-            (
-                r#"{"a": [1, -2.5, true]}"#.to_owned(),
-                Ok(r#"{"a":[1,-2.5,true]}"#.to_owned()),
-            ),
-            (
-                r#"{"a":"\ud83d"}"#.to_owned(),
-                Ok("{\"a\":\"\u{fffd}\"}".to_owned()),
-            ),
+            (r#"{"a": [1, -2.5, true]}"#.to_owned(), Ok(r#"{"a":[1,-2.5,true]}"#.to_owned())),
+            (r#"{"a":"\ud83d"}"#.to_owned(), Ok("{\"a\":\"\u{fffd}\"}".to_owned())),
             (
                 r#"{"a":18446744073709551615,"b":-9223372036854775808}"#.to_owned(),
                 Ok(r#"{"a":18446744073709551615,"b":-9223372036854775808}"#.to_owned()),
@@ -77,10 +68,7 @@ mod tests {
             (deep(127), Ok(deep(127))),
             (deep(128), Err("recursion limit exceeded")),
             (r#"{"n":1e999}"#.to_owned(), Err("number out of range")),
-            (
-                r#"{"n":18446744073709551616}"#.to_owned(),
-                Err("the integer 18446744073709551616 has more than 64 bits"),
-            ),
+            (r#"{"n":18446744073709551616}"#.to_owned(), Err("the integer 18446744073709551616 has more than 64 bits")),
             (
                 r#"{"n":[-9223372036854775809]}"#.to_owned(),
                 Err("the integer -9223372036854775809 has more than 64 bits"),

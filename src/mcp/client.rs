@@ -7,8 +7,8 @@ use reqwest::{Url, redirect};
 use rmcp::{
     RoleClient, ServiceError,
     model::{
-        CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, PaginatedRequestParams,
-        RequestParamsMeta as _, Tool,
+        CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, PaginatedRequestParams, RequestParamsMeta as _,
+        Tool,
     },
     service::Peer,
 };
@@ -36,8 +36,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The library's error for a call whose session was reinitialized before its response arrived.
-const LOST_WITH_SESSION: &str =
-    "streamable HTTP session was re-initialized before the response arrived";
+const LOST_WITH_SESSION: &str = "streamable HTTP session was re-initialized before the response arrived";
 
 pub(super) struct Client {
     /// Removed from all texts of the server that are passed on.
@@ -52,19 +51,10 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    pub(super) fn new(
-        config: &McpConfig,
-        environment: &Environment,
-    ) -> Result<Self, SettingsError> {
+    pub(super) fn new(config: &McpConfig, environment: &Environment) -> Result<Self, SettingsError> {
         let mut secrets = Secrets::default();
         let headers = headers(config, environment, &mut secrets)?;
-        let McpConfig {
-            url,
-            connect_timeout,
-            max_calls,
-            max_result_bytes,
-            ..
-        } = config;
+        let McpConfig { url, connect_timeout, max_calls, max_result_bytes, .. } = config;
         let client = http_client(url, headers, *connect_timeout)?;
         let tokens = match &config.oauth {
             Some(oauth) => {
@@ -80,10 +70,7 @@ impl Client {
             None => None,
         };
         let http = Http { client, tokens };
-        Ok(Self {
-            secrets,
-            sessions: Sessions::new(http, url, *max_result_bytes, *max_calls),
-        })
+        Ok(Self { secrets, sessions: Sessions::new(http, url, *max_result_bytes, *max_calls) })
     }
 
     /// Whether the server has announced a change of its tools since the last call of this method.
@@ -126,10 +113,7 @@ impl Client {
                 Next::End => break,
                 Next::Endless => {
                     let tools = listing.tools.len();
-                    tracing::warn!(
-                        tools,
-                        "the tool list of an MCP server does not end; using the tools read so far"
-                    );
+                    tracing::warn!(tools, "the tool list of an MCP server does not end; using the tools read so far");
                     break;
                 }
             }
@@ -185,16 +169,14 @@ impl Client {
     fn read(&self, response: CallToolResponse) -> Result<Output, CallError> {
         match response {
             CallToolResponse::Complete(result) => Ok(output(result, &self.secrets)),
-            CallToolResponse::InputRequired(_) => Err(CallError::Refused(
-                "it requested input, which contextd does not support".to_owned(),
-            )),
-            CallToolResponse::Task(_) => Err(CallError::Unknown(
-                "it continues as a task, which contextd does not support".to_owned(),
-            )),
+            CallToolResponse::InputRequired(_) => {
+                Err(CallError::Refused("it requested input, which contextd does not support".to_owned()))
+            }
+            CallToolResponse::Task(_) => {
+                Err(CallError::Unknown("it continues as a task, which contextd does not support".to_owned()))
+            }
             // The library may add variants.
-            _ => Err(CallError::Unknown(
-                "the response has an unknown type".to_owned(),
-            )),
+            _ => Err(CallError::Unknown("the response has an unknown type".to_owned())),
         }
     }
 
@@ -212,12 +194,10 @@ impl Client {
     fn failure(&self, error: &ServiceError) -> String {
         match error {
             ServiceError::McpError(error) => self.secrets.redacted_error(&error.message),
-            ServiceError::TransportSend(error) => {
-                match error.error.downcast_ref::<transport::Error>() {
-                    Some(error) => transport::failure(error),
-                    None => "the connection failed".into(),
-                }
-            }
+            ServiceError::TransportSend(error) => match error.error.downcast_ref::<transport::Error>() {
+                Some(error) => transport::failure(error),
+                None => "the connection failed".into(),
+            },
             ServiceError::TransportClosed => "the connection was closed".into(),
             ServiceError::Timeout { .. } => "the request timed out".into(),
             ServiceError::Cancelled { .. } => "the request was cancelled".into(),
@@ -230,11 +210,7 @@ impl Client {
 }
 
 /// The headers of every request. All values are secrets.
-fn headers(
-    config: &McpConfig,
-    environment: &Environment,
-    secrets: &mut Secrets,
-) -> Result<HeaderMap, SettingsError> {
+fn headers(config: &McpConfig, environment: &Environment, secrets: &mut Secrets) -> Result<HeaderMap, SettingsError> {
     let mut given: Vec<(HeaderName, SecretString)> = Vec::new();
     if let Some(token) = config.token(environment)? {
         let bearer = format!("Bearer {}", token.expose_secret());
@@ -256,14 +232,8 @@ fn headers(
     Ok(headers)
 }
 
-fn http_client(
-    url: &str,
-    headers: HeaderMap,
-    connect_timeout: Duration,
-) -> Result<reqwest::Client, SettingsError> {
-    let url: Url = url
-        .parse()
-        .map_err(|error| SettingsError::Http(format!("{error}")))?;
+fn http_client(url: &str, headers: HeaderMap, connect_timeout: Duration) -> Result<reqwest::Client, SettingsError> {
+    let url: Url = url.parse().map_err(|error| SettingsError::Http(format!("{error}")))?;
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
@@ -279,9 +249,7 @@ fn http_client(
         // Plain HTTP: the system's certificate authorities are not needed and may be missing.
         builder = builder.tls_certs_only([]);
     }
-    builder
-        .build()
-        .map_err(|error| SettingsError::Http(format!("{}", error.without_url())))
+    builder.build().map_err(|error| SettingsError::Http(format!("{}", error.without_url())))
 }
 
 /// Whether the library reports that the session was lost: another call detected it while this one ran.

@@ -54,11 +54,8 @@ mod tests {
     use super::*;
 
     fn tools(names: &str) -> Vec<ListedTool> {
-        let listed = |name: char| ListedTool {
-            name: name.to_string(),
-            description: String::new(),
-            input_schema: String::new(),
-        };
+        let listed =
+            |name: char| ListedTool { name: name.to_string(), description: String::new(), input_schema: String::new() };
         names.chars().map(listed).collect()
     }
 
@@ -73,11 +70,7 @@ mod tests {
             (&[("a", Some("1")), ("", Some("2"))], page("2"), "a"),
             (&[("a", Some("1")), ("b", Some("1"))], Next::Endless, "ab"),
             (&[("ab", Some("1")), ("ab", Some("2"))], Next::Endless, "ab"),
-            (
-                &[("a", Some("1")), ("b", Some("2")), ("c", Some("1"))],
-                Next::Endless,
-                "abc",
-            ),
+            (&[("a", Some("1")), ("b", Some("2")), ("c", Some("1"))], Next::Endless, "abc"),
         ];
         for (pages, expected, names) in table {
             let mut listing = Listing::default();

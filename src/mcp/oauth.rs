@@ -73,42 +73,23 @@ impl Tokens {
         client_secret: &SecretString,
         server_url: &str,
     ) -> Result<Self, SettingsError> {
-        let OauthConfig {
-            token_url,
-            client_id,
-            scope,
-            ..
-        } = config;
+        let OauthConfig { token_url, client_id, scope, .. } = config;
         let mut parameters = config.parameters.clone();
         let resource = parameters.entry("resource".to_owned());
         resource.or_insert_with(|| server_url.to_owned());
         parameters.insert("scope".to_owned(), scope.clone());
         parameters.retain(|_, value| !value.is_empty());
-        let url: Url = token_url
-            .parse()
-            .map_err(|error| SettingsError::Http(format!("{error}")))?;
+        let url: Url = token_url.parse().map_err(|error| SettingsError::Http(format!("{error}")))?;
         let mut pairs = vec![("grant_type", "client_credentials")];
-        pairs.extend(
-            parameters
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_str())),
-        );
+        pairs.extend(parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let form = form(&pairs);
         // Both are form-encoded, RFC 6749 section 2.3.1, so the first `=` is the separator.
         let credentials = self::form(&[(client_id, client_secret.expose_secret())]);
         let credentials = STANDARD.encode(credentials.replacen('=', ":", 1));
         let authorization = HeaderValue::from_str(&format!("Basic {credentials}"));
-        let mut authorization =
-            authorization.map_err(|_| SettingsError::Header(header::AUTHORIZATION))?;
+        let mut authorization = authorization.map_err(|_| SettingsError::Header(header::AUTHORIZATION))?;
         authorization.set_sensitive(true);
-        Ok(Self {
-            client,
-            url,
-            authorization,
-            form,
-            current: Mutex::new(None),
-            recent: RwLock::default(),
-        })
+        Ok(Self { client, url, authorization, form, current: Mutex::new(None), recent: RwLock::default() })
     }
 
     /// A valid token. The error says why none is available, without the issuer's response.
@@ -118,9 +99,7 @@ impl Tokens {
             return Ok(token.secret.clone());
         }
         let fetched = timeout(FETCH_TIMEOUT, self.fetch()).await;
-        let fetched = fetched
-            .map_err(|_| format!("no response within {} s", FETCH_TIMEOUT.as_secs()))
-            .flatten();
+        let fetched = fetched.map_err(|_| format!("no response within {} s", FETCH_TIMEOUT.as_secs())).flatten();
         *current = fetched.as_ref().ok().cloned();
         let token = fetched?;
         self.remember(&token.secret);
@@ -131,10 +110,7 @@ impl Tokens {
     pub(super) async fn forget(&self, refused: &str) {
         let mut current = self.current.lock().await;
         // Another call may have fetched a new one in the meantime.
-        if current
-            .as_ref()
-            .is_some_and(|token| token.secret.expose_secret() == refused)
-        {
+        if current.as_ref().is_some_and(|token| token.secret.expose_secret() == refused) {
             *current = None;
         }
     }
@@ -171,8 +147,8 @@ impl Tokens {
             return Err(format!("the token endpoint returned HTTP {status}"));
         }
         let body = bounded(response).await?;
-        let answer: TokenResponse = serde_json::from_slice(&body)
-            .map_err(|_| "the response of the token endpoint is invalid".to_owned())?;
+        let answer: TokenResponse =
+            serde_json::from_slice(&body).map_err(|_| "the response of the token endpoint is invalid".to_owned())?;
         if !answer.token_type.eq_ignore_ascii_case("bearer") {
             return Err("the token endpoint returned no bearer token".to_owned());
         }
@@ -180,22 +156,15 @@ impl Tokens {
         if HeaderValue::from_str(secret.expose_secret()).is_err() {
             return Err("the token contains invalid characters".to_owned());
         }
-        let life = answer
-            .expires_in
-            .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
-        Ok(Token {
-            secret,
-            until: used_until(asked, life),
-        })
+        let life = answer.expires_in.map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
+        Ok(Token { secret, until: used_until(asked, life) })
     }
 }
 
 /// When to stop using a token: a short-lived one after half of its lifetime, others shortly before their expiry.
 fn used_until(asked: Instant, life: Duration) -> Instant {
     let used = life - MARGIN.min(life / 2);
-    asked
-        .checked_add(used)
-        .unwrap_or(asked + DEFAULT_TOKEN_LIFETIME)
+    asked.checked_add(used).unwrap_or(asked + DEFAULT_TOKEN_LIFETIME)
 }
 
 async fn bounded(mut response: Response) -> Result<Vec<u8>, String> {
@@ -225,10 +194,7 @@ mod tests {
 
     #[test]
     fn a_form_is_written_as_issuers_read_it() {
-        assert_eq!(
-            form(&[("a b", "c&d=e"), ("f", "ü")]),
-            "a+b=c%26d%3De&f=%C3%BC"
-        );
+        assert_eq!(form(&[("a b", "c&d=e"), ("f", "ü")]), "a+b=c%26d%3De&f=%C3%BC");
     }
 
     #[test]

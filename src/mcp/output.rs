@@ -35,17 +35,10 @@ pub(super) fn output(result: CallToolResult, secrets: &Secrets) -> Output {
     }
     let pieces = pieces.into_iter().map(|piece| match piece {
         Piece::Text(text) => Piece::Text(secrets.redacted(text)),
-        Piece::Media { content, filename } => Piece::Media {
-            content,
-            filename: secrets.redacted(filename),
-        },
+        Piece::Media { content, filename } => Piece::Media { content, filename: secrets.redacted(filename) },
     });
     let display_text = secrets.redacted(lines.join("\n"));
-    Output {
-        pieces: pieces.collect(),
-        display_text: display_text.chars().take(DISPLAY_CHARS).collect(),
-        is_error,
-    }
+    Output { pieces: pieces.collect(), display_text: display_text.chars().take(DISPLAY_CHARS).collect(), is_error }
 }
 
 /// Whether the text repeats the structured content, which servers add for older clients.
@@ -60,9 +53,7 @@ fn wraps_text(structured: &Value, content: &[ContentBlock]) -> bool {
     let texts: Vec<&str> = texts.map(|text| text.text.as_str()).collect();
     let members = structured.as_object().filter(|members| members.len() == 1);
     let value = members.and_then(|members| members.values().next());
-    value
-        .and_then(Value::as_str)
-        .is_some_and(|value| texts == [value])
+    value.and_then(Value::as_str).is_some_and(|value| texts == [value])
 }
 
 fn is_for_the_model(text: &TextContent) -> bool {
@@ -78,12 +69,7 @@ fn piece(block: ContentBlock) -> Piece {
         ContentBlock::Audio(audio) => medium("a recording", audio.mime_type, &audio.data, ""),
         ContentBlock::Resource(embedded) => match embedded.resource {
             ResourceContents::TextResourceContents { text, .. } => Piece::Text(text),
-            ResourceContents::BlobResourceContents {
-                uri,
-                mime_type,
-                blob,
-                ..
-            } => {
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
                 let mime_type = mime_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
                 medium("a file", mime_type, &blob, &uri)
             }
@@ -105,10 +91,7 @@ fn medium(what: &str, media_type: String, base64: &str, uri: &str) -> Piece {
     }
     let name = uri.rsplit(['/', ':']).next().unwrap_or_default();
     let name = name.chars().filter(|char| !char.is_control());
-    Piece::Media {
-        content: NewContent::new(media_type, bytes),
-        filename: name.take(NAME_CHARS).collect(),
-    }
+    Piece::Media { content: NewContent::new(media_type, bytes), filename: name.take(NAME_CHARS).collect() }
 }
 
 fn left_out(what: &str, media_type: &str) -> Piece {
@@ -124,11 +107,7 @@ mod tests {
     /// The texts that the model reads, and the display text.
     fn read(result: &Value) -> (Vec<String>, String) {
         let result = serde_json::from_value(result.clone()).unwrap();
-        let Output {
-            pieces,
-            display_text,
-            is_error: _,
-        } = output(result, &Secrets::default());
+        let Output { pieces, display_text, is_error: _ } = output(result, &Secrets::default());
         let pieces = pieces.into_iter().map(|piece| match piece {
             Piece::Text(text) => text,
             Piece::Media { content, filename } => {
@@ -158,20 +137,11 @@ mod tests {
                 json!({"content": [text("a"), text("b")], "structuredContent": {"result": "a"}}),
                 (vec![r#"{"result":"a"}"#.to_owned()], "a\nb"),
             ),
-            (
-                json!({"content": [], "structuredContent": [1]}),
-                (vec!["[1]".to_owned()], ""),
-            ),
-            (
-                json!({"content": [text("plain")]}),
-                (vec!["plain".to_owned()], ""),
-            ),
+            (json!({"content": [], "structuredContent": [1]}), (vec!["[1]".to_owned()], "")),
+            (json!({"content": [text("plain")]}), (vec!["plain".to_owned()], "")),
             (
                 json!({"content": [text("no such city")], "structuredContent": {"code": 7}, "isError": true}),
-                (
-                    vec![r#"{"code":7}"#.to_owned(), "no such city".to_owned()],
-                    "",
-                ),
+                (vec![r#"{"code":7}"#.to_owned(), "no such city".to_owned()], ""),
             ),
             (
                 json!({"content": [

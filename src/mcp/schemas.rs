@@ -44,10 +44,7 @@ fn merge(object: &mut Map<String, Value>) {
         let Some(Value::Array(parts)) = object.get(keyword).cloned() else {
             continue;
         };
-        let parts: Vec<Map<String, Value>> = parts
-            .iter()
-            .filter_map(|part| resolved(object, part))
-            .collect();
+        let parts: Vec<Map<String, Value>> = parts.iter().filter_map(|part| resolved(object, part)).collect();
         for part in &parts {
             let Some(Value::Object(more)) = part.get("properties") else {
                 continue;
@@ -90,9 +87,7 @@ fn resolved(object: &Map<String, Value>, part: &Value) -> Option<Map<String, Val
 fn names(object: &Map<String, Value>) -> Vec<String> {
     let names = object.get("required").and_then(Value::as_array);
     let names = names.into_iter().flatten();
-    names
-        .filter_map(|name| name.as_str().map(str::to_owned))
-        .collect()
+    names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 #[cfg(test)]

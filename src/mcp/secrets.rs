@@ -35,8 +35,7 @@ impl Secrets {
 
     /// Replaces all secrets in a text.
     pub(super) fn redacted(&self, text: String) -> String {
-        let hide =
-            |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
+        let hide = |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
         let text = self.values.iter().fold(text, hide);
         let tokens = self.tokens.as_ref().map(|tokens| tokens.recent());
         tokens.unwrap_or_default().iter().fold(text, hide)

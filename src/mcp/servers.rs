@@ -8,9 +8,7 @@ use std::{
 
 use tokio::time::timeout;
 
-use super::{
-    CallError, Error, ListedTool, MAX_TOOLS, Output, SettingsError, Tenants, client::Client,
-};
+use super::{CallError, Error, ListedTool, MAX_TOOLS, Output, SettingsError, Tenants, client::Client};
 use crate::{
     config::{Environment, ServersConfig},
     fair::FairSemaphore,
@@ -68,10 +66,7 @@ impl Servers {
                 tenants: Tenants::of(config, is_shared),
             };
             if is_shared && config.tenants.is_empty() {
-                tracing::warn!(
-                    server = name,
-                    "no tenant may use the MCP server: its tenants are not set"
-                );
+                tracing::warn!(server = name, "no tenant may use the MCP server: its tenants are not set");
             }
             by_name.insert(name.clone(), server);
         }
@@ -108,11 +103,7 @@ impl Servers {
 
     /// The tools of a server, from a list not older than [`LIST_TTL`] and newer than the last change that the server
     /// announced.
-    pub(super) async fn listed(
-        &self,
-        tenant: &TenantId,
-        name: &str,
-    ) -> Result<Arc<[ListedTool]>, Error> {
+    pub(super) async fn listed(&self, tenant: &TenantId, name: &str) -> Result<Arc<[ListedTool]>, Error> {
         let server = self.server(tenant, name)?;
         let mut listed = server.listed.lock().await;
         let changed = server.client.take_changed().await;
@@ -127,16 +118,10 @@ impl Servers {
                     Ok(list) => list.map(Arc::from),
                     Err(_) => Err(format!("no response within {} s", LIST_TIMEOUT.as_secs())),
                 };
-                *listed = Some(CachedList {
-                    at: Instant::now(),
-                    list: list.clone(),
-                });
+                *listed = Some(CachedList { at: Instant::now(), list: list.clone() });
                 list
             }
         };
-        list.map_err(|reason| Error::ListFailed {
-            server: name.to_owned(),
-            reason,
-        })
+        list.map_err(|reason| Error::ListFailed { server: name.to_owned(), reason })
     }
 }

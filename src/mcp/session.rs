@@ -12,18 +12,10 @@ use std::{
 
 use rmcp::{
     ClientCacheConfig, ClientHandler, ClientLifecycleMode, RoleClient, ServiceError,
-    model::{
-        ClientCapabilities, ClientConfig, ErrorCode, Implementation, ProtocolVersion,
-        SubscriptionFilter,
-    },
+    model::{ClientCapabilities, ClientConfig, ErrorCode, Implementation, ProtocolVersion, SubscriptionFilter},
     serve_client_with_lifecycle,
-    service::{
-        ClientInitializeError, NotificationContext, Peer, RunningService, Subscription,
-        SubscriptionEnd,
-    },
-    transport::{
-        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
-    },
+    service::{ClientInitializeError, NotificationContext, Peer, RunningService, Subscription, SubscriptionEnd},
+    transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
 };
 use tokio::{
     sync::Mutex,
@@ -92,10 +84,7 @@ impl Sessions {
             http,
             config,
             changed: Arc::default(),
-            state: Mutex::new(CurrentSession {
-                open: None,
-                revision: Revision::Stateless,
-            }),
+            state: Mutex::new(CurrentSession { open: None, revision: Revision::Stateless }),
         }
     }
 
@@ -125,10 +114,7 @@ impl Sessions {
         match opened {
             Ok(Ok((session, revision))) => {
                 let session = Arc::new(session);
-                *state = CurrentSession {
-                    open: Some(Arc::clone(&session)),
-                    revision,
-                };
+                *state = CurrentSession { open: Some(Arc::clone(&session)), revision };
                 Ok(session)
             }
             // The text of the library's error may contain the address and the server's response.
@@ -142,29 +128,19 @@ impl Sessions {
     }
 
     async fn connect(&self, revision: Revision) -> Result<Session, ClientInitializeError> {
-        let transport =
-            StreamableHttpClientTransport::with_client(self.http.clone(), self.config.clone());
-        let listener = Listener {
-            changed: Arc::clone(&self.changed),
-        };
+        let transport = StreamableHttpClientTransport::with_client(self.http.clone(), self.config.clone());
+        let listener = Listener { changed: Arc::clone(&self.changed) };
         let running = serve_client_with_lifecycle(listener, transport, revision.mode()).await?;
         // Lists are cached in `servers.rs`.
         let no_cache = ClientCacheConfig::disabled();
         running.peer().set_response_cache_config(no_cache).await;
-        Ok(Session {
-            running,
-            changes: Mutex::new(None),
-        })
+        Ok(Session { running, changes: Mutex::new(None) })
     }
 
     /// Discards the session, so that the next use opens another. Calls that use it continue.
     pub(super) async fn retire(&self, session: &Arc<Session>) {
         let mut state = self.state.lock().await;
-        if state
-            .open
-            .as_ref()
-            .is_some_and(|open| Arc::ptr_eq(open, session))
-        {
+        if state.open.as_ref().is_some_and(|open| Arc::ptr_eq(open, session)) {
             state.open = None;
         }
     }
@@ -191,9 +167,9 @@ impl Revision {
 
     fn mode(self) -> ClientLifecycleMode {
         match self {
-            Self::Stateless => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
+            Self::Stateless => {
+                ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+            }
             Self::Handshake => ClientLifecycleMode::Initialize,
         }
     }
@@ -273,10 +249,7 @@ pub(super) enum ExecutionStatus {
 }
 
 impl ExecutionStatus {
-    #[allow(
-        clippy::wildcard_enum_match_arm,
-        reason = "the library may add kinds, and of most it is not known"
-    )]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the library may add kinds, and of most it is not known")]
     pub(super) fn of(error: &ServiceError) -> Self {
         match error {
             ServiceError::TransportSend(error) => {
@@ -284,10 +257,7 @@ impl ExecutionStatus {
                 error.map_or(Self::MayHaveRun, Self::of_transport_error)
             }
             ServiceError::McpError(error)
-                if matches!(
-                    error.code,
-                    ErrorCode::UNSUPPORTED_PROTOCOL_VERSION | ErrorCode::HEADER_MISMATCH
-                ) =>
+                if matches!(error.code, ErrorCode::UNSUPPORTED_PROTOCOL_VERSION | ErrorCode::HEADER_MISMATCH) =>
             {
                 Self::NotRunInSession
             }
@@ -295,10 +265,7 @@ impl ExecutionStatus {
         }
     }
 
-    #[allow(
-        clippy::wildcard_enum_match_arm,
-        reason = "the library may add kinds, and of most it is not known"
-    )]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the library may add kinds, and of most it is not known")]
     fn of_transport_error(error: &transport::Error) -> Self {
         use transport::Error;
         match error {

@@ -52,23 +52,16 @@ impl Servers {
 }
 
 /// The tools that a selection names, in the server's order. If it names none, all tools.
-fn chosen<'a>(
-    selection: &McpServerTools,
-    listed: &'a [ListedTool],
-) -> Result<Vec<&'a ListedTool>, Error> {
+fn chosen<'a>(selection: &McpServerTools, listed: &'a [ListedTool]) -> Result<Vec<&'a ListedTool>, Error> {
     for name in &selection.only {
         named(&selection.server, listed, name)?;
     }
-    let is_chosen =
-        |tool: &&ListedTool| selection.only.is_empty() || selection.only.contains(&tool.name);
+    let is_chosen = |tool: &&ListedTool| selection.only.is_empty() || selection.only.contains(&tool.name);
     Ok(listed.iter().filter(is_chosen).collect())
 }
 
 fn named<'a>(server: &str, listed: &'a [ListedTool], name: &str) -> Result<&'a ListedTool, Error> {
-    listed
-        .iter()
-        .find(|tool| tool.name == name)
-        .ok_or_else(|| unusable(server, format!("it lists no tool {name:?}")))
+    listed.iter().find(|tool| tool.name == name).ok_or_else(|| unusable(server, format!("it lists no tool {name:?}")))
 }
 
 /// Fills in the fields of a tool that the host left to the server.
@@ -84,19 +77,8 @@ fn complete(tool: &mut Tool, listed: &ListedTool) -> Result<(), Error> {
 }
 
 /// The definition that the model gets for a listed tool.
-fn offered(
-    selection: &McpServerTools,
-    listed: &ListedTool,
-    call_timeout: Duration,
-) -> Result<Tool, Error> {
-    let McpServerTools {
-        server,
-        only: _,
-        prefix,
-        requires_approval,
-        timeout,
-        output_limits,
-    } = selection;
+fn offered(selection: &McpServerTools, listed: &ListedTool, call_timeout: Duration) -> Result<Tool, Error> {
+    let McpServerTools { server, only: _, prefix, requires_approval, timeout, output_limits } = selection;
     let name = format!("{prefix}{}", listed.name.replace(is_foreign, "_"));
     if name.is_empty() || name.len() > MAX_NAME_CHARS {
         let reason = format!("the name {name:?} must have 1 to {MAX_NAME_CHARS} characters");
@@ -112,10 +94,7 @@ fn offered(
         category: ToolCategory::McpTools,
         deferred: false,
         strict: None,
-        mcp: Some(McpTool {
-            server: server.clone(),
-            tool: listed.name.clone(),
-        }),
+        mcp: Some(McpTool { server: server.clone(), tool: listed.name.clone() }),
     })
 }
 
@@ -134,10 +113,7 @@ fn is_foreign(c: char) -> bool {
 }
 
 fn unusable(server: &str, reason: String) -> Error {
-    Error::InvalidTools {
-        server: server.to_owned(),
-        reason,
-    }
+    Error::InvalidTools { server: server.to_owned(), reason }
 }
 
 #[cfg(test)]

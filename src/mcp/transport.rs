@@ -8,8 +8,8 @@ use http::{HeaderName, HeaderValue};
 use rmcp::{
     model::{ClientJsonRpcMessage, JsonRpcError, RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::{
-        AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError,
-        StreamableHttpPostResponse, StreamableHttpResponseLimits,
+        AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+        StreamableHttpResponseLimits,
     },
 };
 use secrecy::ExposeSecret as _;
@@ -59,8 +59,7 @@ impl StreamableHttpClient for Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Error> {
         let limits = StreamableHttpResponseLimits::default();
-        self.post_message_with_response_limits(uri, message, session, token, headers, limits)
-            .await
+        self.post_message_with_response_limits(uri, message, session, token, headers, limits).await
     }
 
     async fn post_message_with_response_limits(
@@ -83,9 +82,7 @@ impl StreamableHttpClient for Http {
             let (uri, message, session) = (Arc::clone(&uri), message.clone(), session.clone());
             let headers = headers.clone();
             let client = &self.client;
-            client
-                .post_message_with_response_limits(uri, message, session, token, headers, limits)
-                .await
+            client.post_message_with_response_limits(uri, message, session, token, headers, limits).await
         };
         let token = self.token().await?;
         let mut answer = post(token.clone()).await;
@@ -135,9 +132,7 @@ impl StreamableHttpClient for Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Error> {
         let token = self.token().await?;
-        self.client
-            .get_stream(uri, session, last_event, token, headers)
-            .await
+        self.client.get_stream(uri, session, last_event, token, headers).await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -150,9 +145,7 @@ impl StreamableHttpClient for Http {
         most: usize,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Error> {
         let token = self.token().await?;
-        self.client
-            .get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
-            .await
+        self.client.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most).await
     }
 }
 
@@ -176,10 +169,7 @@ fn answering(error: JsonRpcError, request: Option<RequestId>) -> JsonRpcError {
 }
 
 /// A description of the error without the address and the server's response.
-#[allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "the library may add kinds, and most have texts that are not shown"
-)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "the library may add kinds, and most have texts that are not shown")]
 pub(super) fn failure(error: &Error) -> String {
     match error {
         Error::HttpStatus(answer) => format!("it returned HTTP {}", answer.status),
@@ -222,10 +212,7 @@ mod tests {
             let error = ErrorData::new(ErrorCode(-32000), text, None);
             let error = JsonRpcError::new(id.map(RequestId::Number), error);
             assert_eq!(is_session_lost(&error, Some(&request)), lost, "{text}");
-            assert_eq!(
-                answering(error, Some(request.clone())).id,
-                Some(request.clone())
-            );
+            assert_eq!(answering(error, Some(request.clone())).id, Some(request.clone()));
         }
     }
 }

@@ -63,8 +63,7 @@ const MAX_TENANT_CHARS: usize = 64;
 
 /// Whether the text is a valid tenant id: 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`.
 pub fn is_tenant(id: &str) -> bool {
-    let fits =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
     (1..=MAX_TENANT_CHARS).contains(&id.len()) && id.bytes().all(fits)
 }
 

@@ -94,18 +94,10 @@ enum Origin {
 
 /// Checks whether the messages can follow a session that ends in the calls `open`. `known` are the calls of the session
 /// whose ids occur in the messages, the open ones included.
-pub fn fit(
-    open: &[OpenCall],
-    known: &BTreeSet<CallId>,
-    messages: &[InputMessage],
-) -> Result<CallChanges, AppendError> {
+pub fn fit(open: &[OpenCall], known: &BTreeSet<CallId>, messages: &[InputMessage]) -> Result<CallChanges, AppendError> {
     let mut fitting = Fitting {
         open,
-        waiting: open
-            .iter()
-            .enumerate()
-            .map(|(i, call)| (call.id.clone(), Origin::Session(i)))
-            .collect(),
+        waiting: open.iter().enumerate().map(|(i, call)| (call.id.clone(), Origin::Session(i))).collect(),
         seen: known.clone(),
         fit: CallChanges::default(),
         flaws: Vec::new(),
@@ -137,21 +129,11 @@ impl Fitting<'_> {
             self.interrupt(index);
         }
         for (part, content) in message.parts.iter().map(|part| &part.content).enumerate() {
-            let place = Place {
-                message: index,
-                part,
-            };
+            let place = Place { message: index, part };
             match content {
                 Content::ToolCall(call) => {
                     let pinned = message.pinned;
-                    self.call(
-                        OpenCall {
-                            id: call.id.clone(),
-                            name: call.name.clone(),
-                            pinned,
-                        },
-                        place,
-                    );
+                    self.call(OpenCall { id: call.id.clone(), name: call.name.clone(), pinned }, place);
                 }
                 Content::ToolResult(result) => self.result(&result.call, message.pinned, place),
                 Content::Text(_)
@@ -171,10 +153,7 @@ impl Fitting<'_> {
             match origin {
                 Origin::Session(_) => interrupted.push(id),
                 Origin::Appended(made) => {
-                    self.flaws.push(Flaw::Unanswered {
-                        call: self.fit.made[made].made,
-                        before,
-                    });
+                    self.flaws.push(Flaw::Unanswered { call: self.fit.made[made].made, before });
                 }
             }
         }
@@ -188,23 +167,15 @@ impl Fitting<'_> {
             self.flaws.push(Flaw::Taken(made));
             return;
         }
-        self.waiting
-            .insert(call.id.clone(), Origin::Appended(self.fit.made.len()));
-        self.fit.made.push(MadeCall {
-            call,
-            made,
-            answered: None,
-        });
+        self.waiting.insert(call.id.clone(), Origin::Appended(self.fit.made.len()));
+        self.fit.made.push(MadeCall { call, made, answered: None });
     }
 
     fn result(&mut self, call: &CallId, pinned: bool, answered: Place) {
         let asked = match self.waiting.remove(call) {
             Some(Origin::Session(before)) => {
                 let call = self.open[before].clone();
-                self.fit.answered.push(Answered {
-                    call: call.clone(),
-                    answered,
-                });
+                self.fit.answered.push(Answered { call: call.clone(), answered });
                 call
             }
             Some(Origin::Appended(made)) => {
@@ -238,10 +209,9 @@ impl Flaw {
     /// Position of the flaw, for sorting.
     fn place(&self) -> Place {
         match *self {
-            Self::Taken(place)
-            | Self::Orphan(place)
-            | Self::Repeated(place)
-            | Self::Unanswered { call: place, .. } => place,
+            Self::Taken(place) | Self::Orphan(place) | Self::Repeated(place) | Self::Unanswered { call: place, .. } => {
+                place
+            }
             Self::PinnedApart(message) => Place { message, part: 0 },
         }
     }

@@ -18,29 +18,20 @@ pub struct Calibration {
 
 impl Default for Calibration {
     fn default() -> Self {
-        Self {
-            ratio: 1.0,
-            calls: 0,
-        }
+        Self { ratio: 1.0, calls: 0 }
     }
 }
 
 impl Calibration {
     /// The calibration from one call. Returns `None` if nothing was predicted or reported.
     pub fn of_call(predicted: u32, reported: u32) -> Option<Self> {
-        (predicted > 0 && reported > 0).then(|| Self {
-            ratio: f64::from(reported) / f64::from(predicted),
-            calls: 1,
-        })
+        (predicted > 0 && reported > 0).then(|| Self { ratio: f64::from(reported) / f64::from(predicted), calls: 1 })
     }
 
     /// The calibration when these calls are the first: the ratio is clamped to [`RATIOS`].
     #[must_use]
     pub fn clamped(self) -> Self {
-        Self {
-            ratio: self.ratio.clamp(RATIOS.0, RATIOS.1),
-            ..self
-        }
+        Self { ratio: self.ratio.clamp(RATIOS.0, RATIOS.1), ..self }
     }
 
     /// Combines the means of two disjoint sets of calls, weighted by their numbers of calls.
@@ -48,10 +39,7 @@ impl Calibration {
     pub fn plus(self, more: Self) -> Self {
         let calls = self.calls.saturating_add(more.calls);
         let sum = self.ratio * f64::from(self.calls) + more.ratio * f64::from(more.calls);
-        Self {
-            ratio: sum / f64::from(calls.max(1)),
-            calls,
-        }
+        Self { ratio: sum / f64::from(calls.max(1)), calls }
     }
 
     /// Adds later calls, given as their mean: a moving average, computed the same way by the statement
@@ -60,9 +48,6 @@ impl Calibration {
     pub fn and(self, more: Self) -> Self {
         let calls = self.calls.saturating_add(more.calls);
         let weight = (f64::from(more.calls) / f64::from(calls).min(MEMORY)).min(1.0);
-        Self {
-            ratio: self.ratio + (more.clamped().ratio - self.ratio) * weight,
-            calls,
-        }
+        Self { ratio: self.ratio + (more.clamped().ratio - self.ratio) * weight, calls }
     }
 }

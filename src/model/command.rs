@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, CompactionId, Delivery, Generation, InputMessage, LimitsOverride, MessageId,
-    NewContent, OutputPart, PromptFormat, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
-    ToolSet, TurnId, Usage, UsagePurpose,
+    BlobId, CallId, CompactionId, Delivery, Generation, InputMessage, LimitsOverride, MessageId, NewContent,
+    OutputPart, PromptFormat, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId, Usage,
+    UsagePurpose,
     compaction::{CompactionOverrides, InstructionsMode},
     config::PruneOverrides,
 };
@@ -23,10 +23,7 @@ pub struct Idempotency {
 impl Idempotency {
     /// For commands that the server itself issues: nothing is remembered.
     pub fn none() -> Self {
-        Self {
-            request: None,
-            hash: String::new(),
-        }
+        Self { request: None, hash: String::new() }
     }
 }
 
@@ -259,21 +256,9 @@ pub struct TurnRequest {
 impl TurnRequest {
     /// The fields that are set, by their paths in the API.
     pub fn paths(&self) -> Vec<&'static str> {
-        let Self {
-            tools,
-            limits,
-            model,
-            generation,
-            cancel_after,
-        } = self;
-        let LimitsOverride {
-            max_steps,
-            max_output_tokens,
-            max_total_tokens,
-            turn_timeout,
-            tool_timeout,
-            grace,
-        } = limits;
+        let Self { tools, limits, model, generation, cancel_after } = self;
+        let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } =
+            limits;
         let own = [
             ("tools", tools.is_some()),
             ("limits.max_steps", max_steps.is_some()),
@@ -285,10 +270,7 @@ impl TurnRequest {
             ("model", model.is_some()),
             ("cancel_after_disconnect", cancel_after.is_some()),
         ];
-        let own = own
-            .into_iter()
-            .filter(|(_, set)| *set)
-            .map(|(path, _)| path);
+        let own = own.into_iter().filter(|(_, set)| *set).map(|(path, _)| path);
         own.chain(generation.paths()).collect()
     }
 }

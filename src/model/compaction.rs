@@ -99,9 +99,7 @@ pub enum Trigger {
 }
 
 /// A way to make a context smaller.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
     /// When the prompt no longer fits: writes a summary and keeps the newest turns.
@@ -126,9 +124,7 @@ impl Strategy {
 }
 
 /// How instructions for a summary are combined with the built-in ones.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstructionsMode {
     /// Added to the built-in instructions.
@@ -205,10 +201,7 @@ impl CompactionPolicy {
     #[must_use]
     pub fn within(self, window: u32) -> Self {
         let summary_max_tokens = self.summary_max_tokens.min((window / SUMMARY_SHARE).max(1));
-        Self {
-            summary_max_tokens,
-            ..self
-        }
+        Self { summary_max_tokens, ..self }
     }
 }
 
@@ -220,23 +213,9 @@ mod tests {
     fn summary_tokens_are_at_most_an_eighth_of_the_window_and_never_zero() {
         let shipped = CompactionPolicy::default();
         let most = shipped.summary_max_tokens;
-        for (window, expected) in [
-            (4_096, 512),
-            (9, 1),
-            (7, 1),
-            (0, 1),
-            (8 * most, most),
-            (u32::MAX, most),
-        ] {
+        for (window, expected) in [(4_096, 512), (9, 1), (7, 1), (0, 1), (8 * most, most), (u32::MAX, most)] {
             let within = shipped.clone().within(window);
-            assert_eq!(
-                within,
-                CompactionPolicy {
-                    summary_max_tokens: expected,
-                    ..shipped.clone()
-                },
-                "{window}"
-            );
+            assert_eq!(within, CompactionPolicy { summary_max_tokens: expected, ..shipped.clone() }, "{window}");
         }
     }
 }

@@ -77,9 +77,7 @@ impl Policy {
             execution: overrides.execution.unwrap_or(self.execution),
             default_output_limits: overrides
                 .default_output_limits
-                .map_or(self.default_output_limits, |limits| {
-                    limits.or(self.default_output_limits)
-                }),
+                .map_or(self.default_output_limits, |limits| limits.or(self.default_output_limits)),
             output_limits: if overrides.output_limits.is_empty() {
                 self.output_limits.clone()
             } else {
@@ -95,9 +93,7 @@ impl Policy {
     /// The limits for one tool, field by field: the tool's own, then those by name, then the default.
     pub fn limits_for(&self, name: &str, own: Option<OutputLimits>) -> OutputLimits {
         let by_name = self.output_limits.get(name).copied().unwrap_or_default();
-        own.unwrap_or_default()
-            .or(by_name)
-            .or(self.default_output_limits)
+        own.unwrap_or_default().or(by_name).or(self.default_output_limits)
     }
 }
 
@@ -140,9 +136,7 @@ policy! {
 }
 
 /// What to do about a model whose window is not known.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownWindow {
     /// Assume a small window.
@@ -153,9 +147,7 @@ pub enum UnknownWindow {
 }
 
 /// When tool results are pruned.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PruneMode {
     /// If the minimum is saved.
@@ -168,9 +160,7 @@ pub enum PruneMode {
 }
 
 /// The order in which the calls of one step are handed out.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolExecution {
     /// All at once.
@@ -202,6 +192,5 @@ pub enum PinnedKind {
 
 /// Whether the text is a model reference: `PROVIDER/MODEL`, with both parts not empty.
 pub fn is_model_reference(text: &str) -> bool {
-    text.split_once('/')
-        .is_some_and(|(provider, model)| !provider.is_empty() && !model.is_empty())
+    text.split_once('/').is_some_and(|(provider, model)| !provider.is_empty() && !model.is_empty())
 }

@@ -4,9 +4,7 @@
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{
-    BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, StepPosition, TenantId, TurnId,
-};
+use super::{BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, StepPosition, TenantId, TurnId};
 
 /// The session that a request creates if it names none; a repeated request finds it again. `use_number` counts the
 /// earlier requests with this id whose sessions still exist.
@@ -61,10 +59,7 @@ pub fn appended(append: &str, index: usize) -> MessageId {
 
 /// A call for which the model service sent no id, or an id that is already used.
 pub fn call(message: &MessageId, index: usize) -> CallId {
-    CallId::new(format!(
-        "call_{}",
-        derived(None, &["call", message.as_str(), &index.to_string()]).simple()
-    ))
+    CallId::new(format!("call_{}", derived(None, &["call", message.as_str(), &index.to_string()]).simple()))
 }
 
 /// The id of content: its SHA-256.
@@ -103,9 +98,7 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 pub fn jitter(turn: &TurnId, at: StepPosition) -> f64 {
     let place = format!("{}.{}", at.step, at.attempt);
     let digest = digest(["share", turn.as_str(), &place]);
-    f64::from(u32::from_be_bytes([
-        digest[0], digest[1], digest[2], digest[3],
-    ])) / f64::from(u32::MAX)
+    f64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])) / f64::from(u32::MAX)
 }
 
 fn of_turn(turn: &TurnId, what: &str, at: StepPosition) -> MessageId {

@@ -5,10 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    AppliedMessage, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason,
-    Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenCount, ToolCall,
-    ToolExecutor, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported,
-    media::OmittedMedia,
+    AppliedMessage, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason, Generation, Limits,
+    MessageId, PruneReport, RequestId, Restored, Seq, TokenCount, ToolCall, ToolExecutor, TurnId, TurnResult, Usage,
+    UsagePurpose, UsageTotals, generation::Unsupported, media::OmittedMedia,
 };
 
 pub use super::{id::StepPosition, usage::Estimate};

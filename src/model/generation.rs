@@ -49,24 +49,13 @@ impl Generation {
             ("generation.stop_sequences", !stop_sequences.is_empty()),
             ("generation.seed", seed.is_some()),
             ("generation.reasoning_effort", reasoning_effort.is_some()),
-            (
-                "generation.reasoning_budget_tokens",
-                reasoning_budget_tokens.is_some(),
-            ),
+            ("generation.reasoning_budget_tokens", reasoning_budget_tokens.is_some()),
             ("generation.tool_choice", tool_choice.is_some()),
-            (
-                "generation.parallel_tool_calls",
-                parallel_tool_calls.is_some(),
-            ),
+            ("generation.parallel_tool_calls", parallel_tool_calls.is_some()),
             ("generation.response_format", response_format.is_some()),
-            (
-                "generation.provider_options_json",
-                provider_options.is_some(),
-            ),
+            ("generation.provider_options_json", provider_options.is_some()),
         ];
-        set.into_iter()
-            .filter(|(_, set)| *set)
-            .map(|(path, _)| path)
+        set.into_iter().filter(|(_, set)| *set).map(|(path, _)| path)
     }
 
     /// These settings; unset fields are taken from `below`.
@@ -85,11 +74,7 @@ impl Generation {
             response_format,
             provider_options,
         } = self;
-        let stop_sequences = if stop_sequences.is_empty() {
-            &below.stop_sequences
-        } else {
-            stop_sequences
-        };
+        let stop_sequences = if stop_sequences.is_empty() { &below.stop_sequences } else { stop_sequences };
         Self {
             temperature: temperature.or(below.temperature),
             top_p: top_p.or(below.top_p),
@@ -100,14 +85,8 @@ impl Generation {
             reasoning_budget_tokens: reasoning_budget_tokens.or(below.reasoning_budget_tokens),
             tool_choice: tool_choice.as_ref().or(below.tool_choice.as_ref()).cloned(),
             parallel_tool_calls: parallel_tool_calls.or(below.parallel_tool_calls),
-            response_format: response_format
-                .as_ref()
-                .or(below.response_format.as_ref())
-                .cloned(),
-            provider_options: provider_options
-                .as_ref()
-                .or(below.provider_options.as_ref())
-                .cloned(),
+            response_format: response_format.as_ref().or(below.response_format.as_ref()).cloned(),
+            provider_options: provider_options.as_ref().or(below.provider_options.as_ref()).cloned(),
         }
     }
 
@@ -225,9 +204,7 @@ pub struct UpTo<const MOST: u8>(f64);
 impl<const MOST: u8> UpTo<MOST> {
     /// Returns `None` if the number is out of range or NaN.
     pub fn new(number: f64) -> Option<Self> {
-        (0.0..=f64::from(MOST))
-            .contains(&number)
-            .then_some(Self(number))
+        (0.0..=f64::from(MOST)).contains(&number).then_some(Self(number))
     }
 
     /// The number, clamped to the range.
@@ -352,14 +329,7 @@ mod tests {
 
     #[test]
     fn generation_numbers_are_clamped_to_their_ranges() {
-        for (number, fits) in [
-            (0.0, true),
-            (-0.0, true),
-            (2.0, true),
-            (2.1, false),
-            (-0.1, false),
-            (f64::NAN, false),
-        ] {
+        for (number, fits) in [(0.0, true), (-0.0, true), (2.0, true), (2.1, false), (-0.1, false), (f64::NAN, false)] {
             assert_eq!(Temperature::new(number).is_some(), fits, "{number}");
         }
         assert_eq!(TopP::new(1.0).map(TopP::get), Some(1.0));
@@ -368,13 +338,7 @@ mod tests {
 
     #[test]
     fn each_set_generation_field_overrides_the_layer_below() {
-        let format = |name: &str| {
-            Some(ResponseFormat {
-                schema: None,
-                name: name.to_owned(),
-                strict: Some(true),
-            })
-        };
+        let format = |name: &str| Some(ResponseFormat { schema: None, name: name.to_owned(), strict: Some(true) });
         let below = Generation {
             temperature: Temperature::new(1.0),
             top_p: TopP::new(0.5),

@@ -111,10 +111,7 @@ pub struct Fence {
 impl Fence {
     /// The fence after one more statement.
     pub fn next(self) -> Self {
-        Self {
-            op: self.op + 1,
-            ..self
-        }
+        Self { op: self.op + 1, ..self }
     }
 }
 
@@ -130,10 +127,7 @@ pub struct TurnFence<'a> {
 impl TurnFence<'_> {
     /// The fence after one more statement.
     pub fn next(self) -> Self {
-        Self {
-            fence: self.fence.next(),
-            ..self
-        }
+        Self { fence: self.fence.next(), ..self }
     }
 }
 

@@ -20,19 +20,13 @@ pub fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
         };
         at = json.ceil_char_boundary(end);
     }
-    if kept == 0 {
-        Cow::Borrowed(json)
-    } else {
-        Cow::Owned(repaired + &json[kept..])
-    }
+    if kept == 0 { Cow::Borrowed(json) } else { Cow::Owned(repaired + &json[kept..]) }
 }
 
 /// The surrogate escaped at this position. Returns `None` if there is none.
 fn surrogate(json: &str, at: usize) -> Option<u16> {
     let hex = json.get(at..at.checked_add(6)?)?.strip_prefix("\\u")?;
-    u16::from_str_radix(hex, 16)
-        .ok()
-        .filter(|unit| (0xd800..0xe000).contains(unit))
+    u16::from_str_radix(hex, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
 }
 
 #[cfg(test)]

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    AppliedMessage, CallId, Category, Compaction, Seq, TokenBasis, TokenCount, usage::Estimate,
-};
+use super::{AppliedMessage, CallId, Category, Compaction, Seq, TokenBasis, TokenCount, usage::Estimate};
 
 pub use super::occupancy::{CategoryTokens, ContextCategory};
 

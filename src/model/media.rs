@@ -69,12 +69,7 @@ pub enum Kind {
 impl Media {
     /// The MIME type without parameters, in lower case.
     pub fn essence(&self) -> String {
-        self.media_type
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase()
+        self.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
     /// The kind, derived from the MIME type.
@@ -117,10 +112,7 @@ impl Media {
 impl Pixels {
     /// Returns `None` if either is 0.
     pub fn new(width: u32, height: u32) -> Option<Self> {
-        Some(Self {
-            width: NonZeroU32::new(width)?,
-            height: NonZeroU32::new(height)?,
-        })
+        Some(Self { width: NonZeroU32::new(width)?, height: NonZeroU32::new(height)? })
     }
 }
 
@@ -134,10 +126,7 @@ pub fn is_media_type(text: &str) -> bool {
 
 /// Whether the text is a token as defined in RFC 9110.
 fn is_token(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
 /// Content uploaded with a request. It is stored before anything refers to it. `Debug` does not print the content.
@@ -151,11 +140,7 @@ pub struct NewContent {
 impl NewContent {
     /// Computes the id from the content.
     pub fn new(media_type: String, bytes: Vec<u8>) -> Self {
-        Self {
-            id: derive::blob(&bytes),
-            media_type,
-            bytes,
-        }
+        Self { id: derive::blob(&bytes), media_type, bytes }
     }
 
     /// The id derived from the content.
@@ -176,13 +161,7 @@ impl NewContent {
 
 impl fmt::Debug for NewContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} ({}, {} bytes)",
-            self.id,
-            self.media_type,
-            self.bytes.len()
-        )
+        write!(f, "{} ({}, {} bytes)", self.id, self.media_type, self.bytes.len())
     }
 }
 
@@ -214,9 +193,7 @@ impl Contents {
 
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map()
-            .entries(self.0.iter().map(|(id, bytes)| (id.as_str(), bytes.len())))
-            .finish()
+        f.debug_map().entries(self.0.iter().map(|(id, bytes)| (id.as_str(), bytes.len()))).finish()
     }
 }
 
@@ -227,11 +204,7 @@ mod tests {
     fn media(media_type: &str) -> Media {
         let media_type = media_type.to_owned();
         let filename = "a.bin".to_owned();
-        Media {
-            media_type,
-            filename,
-            source: Source::Url("https://example.org/a".to_owned()),
-        }
+        Media { media_type, filename, source: Source::Url("https://example.org/a".to_owned()) }
     }
 
     #[test]
@@ -247,11 +220,7 @@ mod tests {
         ];
         for (media_type, kind, pattern, fits) in table {
             let media = media(media_type);
-            assert_eq!(
-                (media.kind(), media.is(pattern)),
-                (kind, fits),
-                "{media_type} {pattern}"
-            );
+            assert_eq!((media.kind(), media.is(pattern)), (kind, fits), "{media_type} {pattern}");
         }
     }
 
@@ -261,34 +230,17 @@ mod tests {
         let mut contents = Contents::default();
         contents.insert(content.id().clone(), content.bytes().into());
         for printed in [format!("{content:?}"), format!("{contents:?}")] {
-            assert!(
-                printed.contains('6') && !printed.contains("secret") && !printed.contains("115"),
-                "{printed}"
-            );
+            assert!(printed.contains('6') && !printed.contains("secret") && !printed.contains("115"), "{printed}");
         }
     }
 
     #[test]
     fn a_media_type_has_two_halves_and_printable_parameters() {
-        for text in [
-            "image/png",
-            "text/plain; charset=utf-8",
-            "application/vnd.a+json",
-            "TEXT/X ;a=\"b c\"",
-        ] {
+        for text in ["image/png", "text/plain; charset=utf-8", "application/vnd.a+json", "TEXT/X ;a=\"b c\""] {
             assert!(is_media_type(text), "{text}");
         }
-        for text in [
-            "png",
-            "image/",
-            "/png",
-            "image/png/x",
-            "image /png",
-            "text/plain; a=\n",
-            "té/xt",
-            "; a",
-            " a/b",
-        ] {
+        for text in ["png", "image/", "/png", "image/png/x", "image /png", "text/plain; a=\n", "té/xt", "; a", " a/b"]
+        {
             assert!(!is_media_type(text), "{text}");
         }
     }

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::{
-    AppliedMessage, BlobId, CallId, CompactionId, Failure, Media, MessageId, PartSize, Seq, TurnId,
-    Usage,
-};
+use super::{AppliedMessage, BlobId, CallId, CompactionId, Failure, Media, MessageId, PartSize, Seq, TurnId, Usage};
 
 /// Text that replaces a pruned tool result in the prompt.
 pub const PRUNED_TEXT: &str = "[Old tool result content cleared]";
@@ -45,14 +42,7 @@ impl InputMessage {
     /// A message with these parts and no other properties.
     #[must_use]
     pub const fn new(role: Role, parts: Vec<Part>) -> Self {
-        Self {
-            role,
-            parts,
-            pinned: false,
-            metadata: BTreeMap::new(),
-            response: None,
-            created_at: None,
-        }
+        Self { role, parts, pinned: false, metadata: BTreeMap::new(), response: None, created_at: None }
     }
 }
 
@@ -93,28 +83,17 @@ impl Message {
     /// The message as sent to the model: pruned results are replaced by the placeholder.
     #[must_use]
     pub fn as_sent_to_model(self) -> Self {
-        Self {
-            parts: self
-                .parts
-                .into_iter()
-                .map(StoredPart::as_sent_to_model)
-                .collect(),
-            ..self
-        }
+        Self { parts: self.parts.into_iter().map(StoredPart::as_sent_to_model).collect(), ..self }
     }
 
     /// The texts of its text parts.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        self.parts
-            .iter()
-            .filter_map(|stored| stored.part.content.as_text())
+        self.parts.iter().filter_map(|stored| stored.part.content.as_text())
     }
 
     /// Its tool results.
     pub fn results(&self) -> impl DoubleEndedIterator<Item = &ToolResult> {
-        self.parts
-            .iter()
-            .filter_map(|stored| stored.part.content.as_result())
+        self.parts.iter().filter_map(|stored| stored.part.content.as_result())
     }
 
     /// Whether it contains a tool call.
@@ -203,12 +182,7 @@ pub struct Part {
 impl Part {
     /// A part without citations and metadata.
     pub fn new(content: Content) -> Self {
-        Self {
-            content,
-            citations: Vec::new(),
-            provider_metadata: None,
-            sanitized: false,
-        }
+        Self { content, citations: Vec::new(), provider_metadata: None, sanitized: false }
     }
 
     /// A plain text part.
@@ -247,8 +221,7 @@ impl Part {
             | Content::ProviderItem(_)
             | Content::Unknown(_) => (None, [].as_slice()),
         };
-        own.into_iter()
-            .chain(given.iter().filter_map(OutputPart::media))
+        own.into_iter().chain(given.iter().filter_map(OutputPart::media))
     }
 }
 
@@ -373,8 +346,7 @@ impl ToolCall {
     /// text is validated without being deserialized: nesting depth, size of numbers and lone surrogates are not
     /// limited.
     pub fn has_object(&self) -> bool {
-        serde_json::from_str::<&RawValue>(&self.arguments)
-            .is_ok_and(|json| json.get().starts_with('{'))
+        serde_json::from_str::<&RawValue>(&self.arguments).is_ok_and(|json| json.get().starts_with('{'))
     }
 }
 

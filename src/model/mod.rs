@@ -42,31 +42,23 @@ pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
 pub use generation::Generation;
 pub use id::{
-    BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey,
-    StepPosition, TenantId, TurnFence, TurnId,
+    BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, StepPosition, TenantId,
+    TurnFence, TurnId,
 };
-pub use ledger::{
-    Anchor, CategoryCount, Ledger, PrepareReport, PruneReport, Restored, UsageReceipt,
-};
+pub use ledger::{Anchor, CategoryCount, Ledger, PrepareReport, PruneReport, Restored, UsageReceipt};
 pub use media::{Contents, Media, NewContent};
 pub use message::{
-    Citation, Content, FinishReason, InputMessage, Message, ModelResponse, OutputPart, Part,
-    ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, Truncation,
+    Citation, Content, FinishReason, InputMessage, Message, ModelResponse, OutputPart, Part, ProviderItem, Role,
+    ToolCall, ToolOutcome, ToolResult, Truncation,
 };
 pub use price::CachePrices;
 pub use prompt::{Prompt, PromptFormat, PromptNote, PromptNoteKind, RequestDiff};
 pub use queue::{AppliedMessage, Delivery, DropReason, TakeMode};
 pub use quota::{Exceeded, Quota, TenantLimits};
 pub use tally::Tally;
-pub use tool::{
-    Keep, McpServerTools, McpTool, OutputLimits, ProviderTool, Tool, ToolCategory, ToolExecutor,
-    ToolSet,
-};
+pub use tool::{Keep, McpServerTools, McpTool, OutputLimits, ProviderTool, Tool, ToolCategory, ToolExecutor, ToolSet};
 pub use transcript::{ClosedTranscript, Transcript};
 pub use turn::{
-    CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult,
-    TurnState, Undone,
+    CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState, Undone,
 };
-pub use usage::{
-    Category, Estimate, PartSize, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals,
-};
+pub use usage::{Category, Estimate, PartSize, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals};

@@ -44,9 +44,6 @@ pub struct CategoryTokens {
 impl CategoryTokens {
     /// Whether the tokens are part of the total.
     pub fn in_total(&self) -> bool {
-        !matches!(
-            self.occupant,
-            ContextCategory::DeferredTools | ContextCategory::Queued
-        )
+        !matches!(self.occupant, ContextCategory::DeferredTools | ContextCategory::Queued)
     }
 }

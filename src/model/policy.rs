@@ -106,10 +106,7 @@ mod tests {
     #[test]
     fn a_change_replaces_a_value_and_no_change_keeps_it() {
         assert_eq!((1_u32.with(&Some(2)), 1_u32.with(&None)), (2, 1));
-        assert_eq!(
-            (Some(1).with(&Some(2)), Some(1).with(&None)),
-            (Some(2), Some(1))
-        );
+        assert_eq!((Some(1).with(&Some(2)), Some(1).with(&None)), (Some(2), Some(1)));
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let own: Vec<String> = list(&["a", "b"]);
         assert_eq!(own.with(&list(&["c"])), list(&["c"]));

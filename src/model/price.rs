@@ -15,9 +15,6 @@ pub struct CachePrices {
 impl CachePrices {
     /// The prices. If the price of writing is not known, it is 100.
     pub fn new(read: u32, write: Option<u32>) -> Self {
-        Self {
-            read: read.min(WHOLE),
-            write: write.unwrap_or(WHOLE).max(WHOLE),
-        }
+        Self { read: read.min(WHOLE), write: write.unwrap_or(WHOLE).max(WHOLE) }
     }
 }

@@ -34,26 +34,17 @@ impl Prompt {
     /// Size of the texts and of the media's content, in bytes.
     pub fn bytes(&self) -> usize {
         let messages = self.transcript.messages().iter();
-        let said =
-            messages
-                .flat_map(|message| &message.parts)
-                .map(|stored| match &stored.part.content {
-                    Content::Text(text)
-                    | Content::Refusal(text)
-                    | Content::Reasoning { text, redacted: _ } => text.len(),
-                    Content::ProviderItem(item) => item.json.len(),
-                    Content::Media(_) | Content::Unknown(_) => 0,
-                    Content::ToolCall(call) => call.name.len() + call.arguments.len(),
-                    Content::ToolResult(result) => result.texts().map(str::len).sum(),
-                });
+        let said = messages.flat_map(|message| &message.parts).map(|stored| match &stored.part.content {
+            Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => text.len(),
+            Content::ProviderItem(item) => item.json.len(),
+            Content::Media(_) | Content::Unknown(_) => 0,
+            Content::ToolCall(call) => call.name.len() + call.arguments.len(),
+            Content::ToolResult(result) => result.texts().map(str::len).sum(),
+        });
         let tools = self.tools.iter();
-        let tools = tools
-            .map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));
+        let tools = tools.map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));
         let other = self.system.iter().chain(&self.provider_tools);
-        said.chain(tools)
-            .chain(other.map(String::len))
-            .sum::<usize>()
-            + self.contents.bytes()
+        said.chain(tools).chain(other.map(String::len)).sum::<usize>() + self.contents.bytes()
     }
 }
 
@@ -81,14 +72,8 @@ impl RequestDiff {
     /// The difference to another arrangement.
     #[must_use]
     pub fn less(mut self, other: &Self) -> Self {
-        other
-            .messages
-            .iter()
-            .for_each(|(role, count)| self.messages(*role, -count));
-        other
-            .texts
-            .iter()
-            .for_each(|(text, count)| self.texts(text, -count));
+        other.messages.iter().for_each(|(role, count)| self.messages(*role, -count));
+        other.texts.iter().for_each(|(text, count)| self.texts(text, -count));
         self
     }
 }

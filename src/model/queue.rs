@@ -31,9 +31,7 @@ pub enum DropReason {
 }
 
 /// Which queued messages are taken at a step boundary.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TakeMode {
     /// All, merged into one message.

@@ -137,16 +137,8 @@ mod tests {
 
     #[test]
     fn the_limits_of_a_tenant_replace_the_servers_one_by_one() {
-        let server = TenantLimits {
-            running_turns: Some(10),
-            stored_bytes: Some(100),
-            ..TenantLimits::default()
-        };
-        let tenant = TenantLimits {
-            running_turns: Some(0),
-            tokens_per_minute: Some(5),
-            ..TenantLimits::default()
-        };
+        let server = TenantLimits { running_turns: Some(10), stored_bytes: Some(100), ..TenantLimits::default() };
+        let tenant = TenantLimits { running_turns: Some(0), tokens_per_minute: Some(5), ..TenantLimits::default() };
         let expected = TenantLimits {
             running_turns: Some(0),
             requests_per_second: None,

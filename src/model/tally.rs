@@ -20,19 +20,14 @@ impl Tally {
     /// The count with another piece of text added.
     #[must_use]
     pub fn plus(self, text: &str) -> Self {
-        let (ascii, other) = text.chars().fold((0u64, 0u64), |(ascii, other), char| {
-            if char.is_ascii() {
-                (ascii + 1, other)
-            } else {
-                (ascii, other + 1)
-            }
-        });
-        Self {
-            units: self
-                .units
-                .saturating_add(ascii * ASCII_UNITS)
-                .saturating_add(other * OTHER_UNITS),
-        }
+        let (ascii, other) =
+            text.chars().fold(
+                (0u64, 0u64),
+                |(ascii, other), char| {
+                    if char.is_ascii() { (ascii + 1, other) } else { (ascii, other + 1) }
+                },
+            );
+        Self { units: self.units.saturating_add(ascii * ASCII_UNITS).saturating_add(other * OTHER_UNITS) }
     }
 
     /// The estimate in tokens, rounded up.

@@ -73,10 +73,7 @@ impl ProviderTool {
             name: String,
         }
         let Definition { kind, name } = serde_json::from_str(&self.definition).ok()?;
-        HOST_TOOL_PREFIXES
-            .iter()
-            .any(|it| kind.starts_with(it))
-            .then_some(name)
+        HOST_TOOL_PREFIXES.iter().any(|it| kind.starts_with(it)).then_some(name)
     }
 }
 
@@ -93,19 +90,13 @@ impl ToolSet {
 
     /// Whether the host runs a provider tool with this name: its calls are handled like those of the host's own tools.
     pub fn host_runs(&self, name: &str) -> bool {
-        let mut names = self
-            .provider_tools
-            .iter()
-            .filter_map(ProviderTool::host_name);
+        let mut names = self.provider_tools.iter().filter_map(ProviderTool::host_name);
         names.any(|it| it == name)
     }
 
     /// The definitions of the tools that this provider (by its configured name) runs.
     pub fn run_by<'a>(&'a self, provider: &'a str) -> impl Iterator<Item = &'a str> {
-        self.provider_tools
-            .iter()
-            .filter(move |tool| tool.provider == provider)
-            .map(|tool| tool.definition.as_str())
+        self.provider_tools.iter().filter(move |tool| tool.provider == provider).map(|tool| tool.definition.as_str())
     }
 }
 
@@ -158,9 +149,7 @@ pub enum ToolCategory {
 }
 
 /// Which part of an output is kept if it is too long.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
     #[default]

@@ -31,12 +31,7 @@ pub enum NotClosed {
 impl Transcript {
     /// Builds a transcript from messages in order, without the voided ones.
     pub fn new(messages: Vec<Message>) -> Self {
-        Self {
-            messages: messages
-                .into_iter()
-                .filter(|message| message.voided_at.is_none())
-                .collect(),
-        }
+        Self { messages: messages.into_iter().filter(|message| message.voided_at.is_none()).collect() }
     }
 
     /// The messages in order.
@@ -53,12 +48,8 @@ impl Transcript {
             }
             for part in &message.parts {
                 let sound = match &part.part.content {
-                    Content::ToolCall(call) => {
-                        message.role == Role::Assistant && open.insert(call.id.clone())
-                    }
-                    Content::ToolResult(result) => {
-                        message.role == Role::Tool && open.remove(&result.call)
-                    }
+                    Content::ToolCall(call) => message.role == Role::Assistant && open.insert(call.id.clone()),
+                    Content::ToolResult(result) => message.role == Role::Tool && open.remove(&result.call),
                     Content::Text(_)
                     | Content::Reasoning { .. }
                     | Content::Refusal(_)
@@ -72,9 +63,7 @@ impl Transcript {
             }
         }
         if open.is_empty() {
-            Ok(ClosedTranscript {
-                messages: self.messages,
-            })
+            Ok(ClosedTranscript { messages: self.messages })
         } else {
             Err(NotClosed::Open(open.into_iter().collect()))
         }
@@ -95,10 +84,7 @@ impl ClosedTranscript {
 
 /// The index at which the current tool loop starts: that of the newest user message, or 0.
 pub fn loop_begins(messages: &[Message]) -> usize {
-    messages
-        .iter()
-        .rposition(|message| message.role == Role::User)
-        .unwrap_or(0)
+    messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0)
 }
 
 /// Returns for each message whether the turn it belongs to, from one user message to the next, has tool calls. The
@@ -126,8 +112,7 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Category, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult,
-        message::StoredPart,
+        Category, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult, message::StoredPart,
     };
 
     /// A message in short form: `u` a user message, `a:1,2` an assistant message with calls 1 and 2, `t:1` results.
@@ -139,11 +124,7 @@ mod tests {
             "t" => Role::Tool,
             other => panic!("no such role: {other}"),
         };
-        let parts = calls
-            .split(',')
-            .filter(|call| !call.is_empty())
-            .map(|call| part(role, call))
-            .collect();
+        let parts = calls.split(',').filter(|call| !call.is_empty()).map(|call| part(role, call)).collect();
         Message {
             id: MessageId::new(short),
             turn: None,
@@ -177,29 +158,15 @@ mod tests {
                 display_text: String::new(),
             })
         } else {
-            Content::ToolCall(ToolCall {
-                id,
-                name,
-                arguments: "{}".to_owned(),
-            })
+            Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
         };
-        let size = PartSize {
-            tokens: 0,
-            category: Category::ToolCalls,
-        };
-        StoredPart {
-            part: Part::new(content),
-            size,
-            estimator: String::new(),
-            pruned: None,
-        }
+        let size = PartSize { tokens: 0, category: Category::ToolCalls };
+        StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
     }
 
     fn closed(shorts: &str) -> Result<usize, NotClosed> {
         let messages = shorts.split_whitespace().map(message).collect();
-        Transcript::new(messages)
-            .close()
-            .map(|closed| closed.messages().len())
+        Transcript::new(messages).close().map(|closed| closed.messages().len())
     }
 
     #[test]
@@ -212,11 +179,7 @@ mod tests {
 
     #[test]
     fn a_transcript_is_closed_when_every_call_has_its_result_before_anything_else() {
-        let open = |calls: &[&str]| {
-            Err(NotClosed::Open(
-                calls.iter().map(|call| CallId::new(*call)).collect(),
-            ))
-        };
+        let open = |calls: &[&str]| Err(NotClosed::Open(calls.iter().map(|call| CallId::new(*call)).collect()));
         let table = [
             ("", Ok(0)),
             ("u a u a", Ok(4)),
@@ -248,10 +211,7 @@ mod tests {
     fn a_turn_calls_where_an_answer_between_two_users_does() {
         let table: [(&[&str], &[bool]); 5] = [
             (&["u", "a:", "u"], &[false, false, false]),
-            (
-                &["u", "a:", "u", "a:1", "t:1", "a:", "u", "a:"],
-                &[false, false, true, true, true, true, false, false],
-            ),
+            (&["u", "a:", "u", "a:1", "t:1", "a:", "u", "a:"], &[false, false, true, true, true, true, false, false]),
             (&["t:1", "a:", "u"], &[true, true, false]),
             (&["a:1", "t:1", "u", "a:"], &[true, true, false, false]),
             (&[], &[]),

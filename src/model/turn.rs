@@ -174,15 +174,7 @@ mod tests {
     #[test]
     fn a_turn_is_over_once_it_neither_runs_nor_waits() {
         use TurnState::{AwaitingTools, Cancelled, Completed, Failed, Running};
-        assert!(
-            [Completed, Cancelled, Failed]
-                .into_iter()
-                .all(TurnState::is_final)
-        );
-        assert!(
-            ![Running, AwaitingTools]
-                .into_iter()
-                .any(TurnState::is_final)
-        );
+        assert!([Completed, Cancelled, Failed].into_iter().all(TurnState::is_final));
+        assert!(![Running, AwaitingTools].into_iter().any(TurnState::is_final));
     }
 }

@@ -49,11 +49,7 @@ impl Estimate {
 
     /// [`Self::error`] relative to the reported size; 0 if that is 0.
     pub fn error_ratio(self) -> f64 {
-        if self.actual == 0 {
-            0.0
-        } else {
-            self.error() as f64 / f64::from(self.actual)
-        }
+        if self.actual == 0 { 0.0 } else { self.error() as f64 / f64::from(self.actual) }
     }
 }
 
@@ -149,30 +145,9 @@ mod tests {
 
     #[test]
     fn calls_add_up_and_one_without_usage_counts_as_a_call() {
-        let usage = Usage {
-            input: 5,
-            output: 3,
-            reasoning: 2,
-            cache_read: 4,
-            cache_write: 1,
-            ..Usage::default()
-        };
-        let twice = UsageTotals::default()
-            .plus(Some(&usage))
-            .plus(None)
-            .plus(Some(&usage));
-        let expected = UsageTotals {
-            calls: 3,
-            input: 10,
-            output: 6,
-            reasoning: 4,
-            cache_read: 8,
-            cache_write: 2,
-        };
-        assert_eq!(
-            (twice, twice.total()),
-            (expected, 16),
-            "reasoning is part of the output, the cache of the input"
-        );
+        let usage = Usage { input: 5, output: 3, reasoning: 2, cache_read: 4, cache_write: 1, ..Usage::default() };
+        let twice = UsageTotals::default().plus(Some(&usage)).plus(None).plus(Some(&usage));
+        let expected = UsageTotals { calls: 3, input: 10, output: 6, reasoning: 4, cache_read: 8, cache_write: 2 };
+        assert_eq!((twice, twice.total()), (expected, 16), "reasoning is part of the output, the cache of the input");
     }
 }

@@ -44,11 +44,7 @@ pub(super) struct Binaries {
 impl Binaries {
     /// Finds the first installation whose major version is `cluster`, or without a cluster the first that is new
     /// enough.
-    pub(super) async fn find(
-        settings: &Settings,
-        owner: &Owner,
-        cluster: Option<&str>,
-    ) -> Result<Self, Error> {
+    pub(super) async fn find(settings: &Settings, owner: &Owner, cluster: Option<&str>) -> Result<Self, Error> {
         let mut unfit = Vec::new();
         let mut unreachable = None;
         for dir in places(settings) {
@@ -68,25 +64,13 @@ impl Binaries {
 
     async fn probe(dir: PathBuf) -> Option<Self> {
         let mut command = Command::new(dir.join("postgres"));
-        let output = command
-            .arg("--version")
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .output()
-            .await
-            .ok()?;
+        let output = command.arg("--version").env_clear().current_dir("/").stdin(Stdio::null()).output().await.ok()?;
         let version = version_in(&String::from_utf8_lossy(&output.stdout))?;
-        Some(Self {
-            major: leading_number(&version),
-            version,
-            dir,
-        })
+        Some(Self { major: leading_number(&version), version, dir })
     }
 
     fn fits(&self, cluster: Option<&str>) -> bool {
-        self.major >= MINIMUM_MAJOR
-            && cluster.is_none_or(|cluster| cluster == self.major.to_string())
+        self.major >= MINIMUM_MAJOR && cluster.is_none_or(|cluster| cluster == self.major.to_string())
     }
 
     pub(super) fn postgres(&self) -> PathBuf {
@@ -96,11 +80,7 @@ impl Binaries {
     /// The file of the server program. Returns `None` if it is missing, as during a package upgrade.
     pub(super) fn program_file(&self) -> Option<ProgramFile> {
         let found = fs::metadata(self.postgres()).ok()?;
-        Some(ProgramFile {
-            device: found.dev(),
-            inode: found.ino(),
-            modified: (found.mtime(), found.mtime_nsec()),
-        })
+        Some(ProgramFile { device: found.dev(), inode: found.ino(), modified: (found.mtime(), found.mtime_nsec()) })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -123,17 +103,9 @@ fn places(settings: &Settings) -> Vec<PathBuf> {
         Some(dir) => vec![dir.clone()],
         None => {
             let mut all: Vec<PathBuf> = std::env::split_paths(&settings.search_path).collect();
-            all.extend(
-                VERSIONED
-                    .iter()
-                    .flat_map(|(root, start, rest)| versions(Path::new(root), start, rest)),
-            );
+            all.extend(VERSIONED.iter().flat_map(|(root, start, rest)| versions(Path::new(root), start, rest)));
             let cache = settings.cache_dir.as_deref();
-            all.extend(
-                cache
-                    .into_iter()
-                    .flat_map(|dir| versions(&dir.join("postgresql"), "", "bin")),
-            );
+            all.extend(cache.into_iter().flat_map(|dir| versions(&dir.join("postgresql"), "", "bin")));
             all
         }
     };
@@ -148,18 +120,10 @@ fn places(settings: &Settings) -> Vec<PathBuf> {
 
 /// `<root>/<start>*/<rest>`, newest first.
 fn versions(root: &Path, start: &str, rest: &str) -> Vec<PathBuf> {
-    let names = fs::read_dir(root)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name());
+    let names = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut found: Vec<(u32, PathBuf)> = names
         .filter_map(|name| {
-            let version = name
-                .to_str()?
-                .strip_prefix(start)?
-                .trim_start_matches('@')
-                .to_owned();
+            let version = name.to_str()?.strip_prefix(start)?.trim_start_matches('@').to_owned();
             Some((leading_number(&version), root.join(&name).join(rest)))
         })
         .collect();
@@ -181,46 +145,27 @@ fn is_program(path: &Path) -> bool {
 
 /// `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` has version `15.18`.
 fn version_in(output: &str) -> Option<String> {
-    let version = output
-        .split_once("(PostgreSQL) ")?
-        .1
-        .split_whitespace()
-        .next()?;
+    let version = output.split_once("(PostgreSQL) ")?.1.split_whitespace().next()?;
     Some(version.to_owned())
 }
 
 fn leading_number(text: &str) -> u32 {
-    let end = text
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().unwrap_or(0)
 }
 
 /// The error if no installation fits.
 fn explain(settings: &Settings, unfit: &[Binaries], cluster: Option<&str>) -> Error {
-    let found: Vec<String> = unfit
-        .iter()
-        .map(|one| format!("{} in {}", one.version, one.dir.display()))
-        .collect();
+    let found: Vec<String> = unfit.iter().map(|one| format!("{} in {}", one.version, one.dir.display())).collect();
     let found = found.join(", ");
     match cluster {
         _ if unfit.is_empty() => Error::NoBinaries {
-            looked: settings
-                .embedded
-                .bin_dir
-                .iter()
-                .map(|dir| format!(" in {}", dir.display()))
-                .collect(),
+            looked: settings.embedded.bin_dir.iter().map(|dir| format!(" in {}", dir.display())).collect(),
         },
-        None => Error::TooOld {
-            found,
-            minimum: MINIMUM_MAJOR,
-        },
-        Some(cluster) => Error::VersionMismatch {
-            data_dir: settings.cluster_dir.clone(),
-            cluster: cluster.to_owned(),
-            found,
-        },
+        None => Error::TooOld { found, minimum: MINIMUM_MAJOR },
+        Some(cluster) => {
+            Error::VersionMismatch { data_dir: settings.cluster_dir.clone(), cluster: cluster.to_owned(), found }
+        }
     }
 }
 
@@ -229,23 +174,13 @@ mod tests {
     use super::*;
 
     fn version(version: &str) -> Binaries {
-        Binaries {
-            dir: "/opt/pg/bin".into(),
-            version: version.into(),
-            major: leading_number(version),
-        }
+        Binaries { dir: "/opt/pg/bin".into(), version: version.into(), major: leading_number(version) }
     }
 
     #[test]
     fn postgres_version_is_parsed_from_the_programs_output() {
-        assert_eq!(
-            version_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n").as_deref(),
-            Some("15.18")
-        );
-        assert_eq!(
-            version_in("postgres (PostgreSQL) 19devel\n").map(|found| leading_number(&found)),
-            Some(19)
-        );
+        assert_eq!(version_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n").as_deref(), Some("15.18"));
+        assert_eq!(version_in("postgres (PostgreSQL) 19devel\n").map(|found| leading_number(&found)), Some(19));
         assert_eq!(version_in("something else"), None);
     }
 
@@ -262,12 +197,7 @@ mod tests {
         for name in ["postgresql@9.6", "postgresql@17", "postgresql@14", "other"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
-        let names = [
-            "postgresql@17/bin",
-            "postgresql@14/bin",
-            "postgresql@9.6/bin",
-        ]
-        .map(|name| root.path().join(name));
+        let names = ["postgresql@17/bin", "postgresql@14/bin", "postgresql@9.6/bin"].map(|name| root.path().join(name));
         assert_eq!(versions(root.path(), "postgresql", "bin"), names);
     }
 
@@ -276,24 +206,11 @@ mod tests {
         let settings = Settings::new("/data", "/contextd");
         let none = explain(&settings, &[], Some("15")).to_string();
         assert!(
-            [
-                "apt-get install",
-                "dnf install",
-                "brew install",
-                "--database-url"
-            ]
-            .iter()
-            .all(|way| none.contains(way))
+            ["apt-get install", "dnf install", "brew install", "--database-url"].iter().all(|way| none.contains(way))
         );
         let old = explain(&settings, &[version("13.9")], None).to_string();
-        assert!(
-            old.contains("13.9 in /opt/pg/bin is too old: install version 14"),
-            "{old}"
-        );
+        assert!(old.contains("13.9 in /opt/pg/bin is too old: install version 14"), "{old}");
         let other = explain(&settings, &[version("17.2")], Some("15")).to_string();
-        assert!(
-            other.contains("PostgreSQL 15, but the binaries found are 17.2"),
-            "{other}"
-        );
+        assert!(other.contains("PostgreSQL 15, but the binaries found are 17.2"), "{other}");
     }
 }

@@ -26,12 +26,7 @@ pub(super) struct GuardedProcess {
 
 impl GuardedProcess {
     /// Starts `program` as `owner`, under `guard`.
-    pub(super) fn spawn(
-        guard: &Path,
-        owner: &Owner,
-        program: &Path,
-        args: &[OsString],
-    ) -> Result<Self, Error> {
+    pub(super) fn spawn(guard: &Path, owner: &Owner, program: &Path, args: &[OsString]) -> Result<Self, Error> {
         let mut command = Command::new(guard);
         command
             .args(guard::arguments(owner, program.into()))
@@ -43,32 +38,20 @@ impl GuardedProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        command
-            .spawn()
-            .and_then(Self::attend)
-            .map_err(error::io("run", guard))
+        command.spawn().and_then(Self::attend).map_err(error::io("run", guard))
     }
 
     fn attend(mut child: Child) -> io::Result<Self> {
         let pipe = child.stdin.take();
-        let output = child
-            .stderr
-            .take()
-            .ok_or_else(|| io::Error::other("no standard error to read from"))?;
+        let output = child.stderr.take().ok_or_else(|| io::Error::other("no standard error to read from"))?;
         let log = Log::follow(output)?;
         let (ended, exit) = watch::channel(None);
-        std::thread::Builder::new()
-            .name("postgres-wait".into())
-            .spawn(move || {
-                if let Ok(status) = child.wait() {
-                    ended.send_replace(Some(status));
-                }
-            })?;
-        Ok(Self {
-            pipe: Mutex::new(pipe),
-            exit,
-            log,
-        })
+        std::thread::Builder::new().name("postgres-wait".into()).spawn(move || {
+            if let Ok(status) = child.wait() {
+                ended.send_replace(Some(status));
+            }
+        })?;
+        Ok(Self { pipe: Mutex::new(pipe), exit, log })
     }
 
     /// Requests the exit of the program by closing the pipe.
@@ -79,11 +62,7 @@ impl GuardedProcess {
     /// Waits for the exit. The status is that of the guard, which passes on its child's.
     pub(super) async fn exited(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
-        let status = exit
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|status| *status);
+        let status = exit.wait_for(Option::is_some).await.ok().and_then(|status| *status);
         status.unwrap_or_default()
     }
 }

@@ -20,30 +20,16 @@ const HBA: &str = "# Written by contextd.\nlocal all all peer map=contextd\n";
 pub(super) fn locate(data_dir: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(data_dir).map_err(io("resolve", data_dir))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Error::NotACluster {
-            data_dir: data_dir.into(),
-        });
+        return Err(Error::NotACluster { data_dir: data_dir.into() });
     };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(parent)
-        .map_err(io("create", parent))?;
-    let place = parent
-        .canonicalize()
-        .map_err(io("resolve", parent))?
-        .join(name);
+    DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(io("create", parent))?;
+    let place = parent.canonicalize().map_err(io("resolve", parent))?.join(name);
     Ok(place.canonicalize().unwrap_or(place))
 }
 
 /// The major version of the cluster. Returns `None` if no cluster exists.
 pub(super) fn version(data_dir: &Path) -> Option<String> {
-    Some(
-        fs::read_to_string(data_dir.join("PG_VERSION"))
-            .ok()?
-            .trim()
-            .to_owned(),
-    )
+    Some(fs::read_to_string(data_dir.join("PG_VERSION")).ok()?.trim().to_owned())
 }
 
 /// Checks the owner of the cluster: PostgreSQL requires that it owns its data directory.
@@ -70,11 +56,7 @@ pub(super) async fn create(
 ) -> Result<(), Error> {
     let data_dir = &settings.cluster_dir;
     check_vacant(data_dir)?;
-    progress(&format!(
-        "creating a PostgreSQL {} cluster in {}",
-        binaries.version,
-        data_dir.display()
-    ));
+    progress(&format!("creating a PostgreSQL {} cluster in {}", binaries.version, data_dir.display()));
     let draft = sibling_path(data_dir, ".init");
     remove_all(&draft)?;
     owner.make_dir(&draft)?;
@@ -86,10 +68,7 @@ pub(super) async fn create(
 /// Allows the user that this process runs as to connect. It may differ from that of the last run.
 pub(super) fn allow_current_user(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     let us = our_name()?.replace('"', "\"\"");
-    owner.write_file(
-        &data_dir.join("pg_ident.conf"),
-        &format!("# Written by contextd.\ncontextd \"{us}\" {ROLE}\n"),
-    )
+    owner.write_file(&data_dir.join("pg_ident.conf"), &format!("# Written by contextd.\ncontextd \"{us}\" {ROLE}\n"))
 }
 
 /// Removes a directory and its contents. A missing directory is not an error.
@@ -106,31 +85,12 @@ fn check_vacant(data_dir: &Path) -> Result<(), Error> {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => error.kind() == ErrorKind::NotFound,
     };
-    if vacant {
-        Ok(())
-    } else {
-        Err(Error::NotACluster {
-            data_dir: data_dir.into(),
-        })
-    }
+    if vacant { Ok(()) } else { Err(Error::NotACluster { data_dir: data_dir.into() }) }
 }
 
-async fn initdb(
-    settings: &Settings,
-    owner: &Owner,
-    binaries: &Binaries,
-    draft: &Path,
-) -> Result<(), Error> {
+async fn initdb(settings: &Settings, owner: &Owner, binaries: &Binaries, draft: &Path) -> Result<(), Error> {
     let mut args: Vec<OsString> = vec!["-D".into(), draft.into(), "-U".into(), ROLE.into()];
-    args.extend(
-        [
-            "--locale=C",
-            "--encoding=UTF8",
-            "--data-checksums",
-            "--no-instructions",
-        ]
-        .map(OsString::from),
-    );
+    args.extend(["--locale=C", "--encoding=UTF8", "--data-checksums", "--no-instructions"].map(OsString::from));
     args.extend(["--auth-local=peer", "--auth-host=reject"].map(OsString::from));
     if settings.durability == Durability::Disposable {
         args.push("--no-sync".into());
@@ -150,14 +110,10 @@ async fn initdb(
 fn publish(draft: &Path, data_dir: &Path) -> Result<(), Error> {
     fs::rename(draft, data_dir).map_err(|error| {
         if error.kind() == ErrorKind::ResourceBusy {
-            return Error::MountPoint {
-                data_dir: data_dir.into(),
-            };
+            return Error::MountPoint { data_dir: data_dir.into() };
         }
         io("move the new cluster to", data_dir)(error)
     })?;
     let parent = data_dir.parent().unwrap_or(data_dir);
-    File::open(parent)
-        .and_then(|dir| dir.sync_all())
-        .map_err(io("sync", parent))
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(io("sync", parent))
 }

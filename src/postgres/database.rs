@@ -10,18 +10,11 @@ const ROLES: &str = include_str!("../store/sql/roles.sql");
 pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
     with_client(maintenance, async |client| {
         let found = client
-            .query_opt(
-                "-- postgres::database::ensure\nselect from pg_database where datname = $1",
-                &[&DATABASE],
-            )
+            .query_opt("-- postgres::database::ensure\nselect from pg_database where datname = $1", &[&DATABASE])
             .await?;
         match found {
             Some(_) => Ok(()),
-            None => {
-                client
-                    .batch_execute(&format!("create database {DATABASE}"))
-                    .await
-            }
+            None => client.batch_execute(&format!("create database {DATABASE}")).await,
         }
     })
     .await
@@ -30,17 +23,12 @@ pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
 /// Drops every database except PostgreSQL's own and ours.
 pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
     with_client(maintenance, async |client| {
-        let select =
-            "-- postgres::database::drop_others\nselect format('%I', datname) from pg_database
+        let select = "-- postgres::database::drop_others\nselect format('%I', datname) from pg_database
                       where datname not in ('postgres', 'template0', 'template1', $1)";
         for row in client.query(select, &[&DATABASE]).await? {
             let name: String = row.get(0);
-            client
-                .batch_execute(&format!("alter database {name} is_template false"))
-                .await?;
-            client
-                .batch_execute(&format!("drop database {name} with (force)"))
-                .await?;
+            client.batch_execute(&format!("alter database {name} is_template false")).await?;
+            client.batch_execute(&format!("drop database {name} with (force)")).await?;
         }
         Ok(())
     })
@@ -66,18 +54,11 @@ pub(super) async fn make_roles(config: &Config) -> Result<(), Error> {
 
 /// Whether the server accepts a connection and runs a statement.
 pub(super) async fn answers(config: &Config) -> bool {
-    with_client(config, async |client| {
-        client.batch_execute("select 1").await
-    })
-    .await
-    .is_ok()
+    with_client(config, async |client| client.batch_execute("select 1").await).await.is_ok()
 }
 
 /// Connects, runs `work`, and disconnects.
-async fn with_client(
-    config: &Config,
-    work: impl AsyncFnOnce(&Client) -> Result<(), Error>,
-) -> Result<(), Error> {
+async fn with_client(config: &Config, work: impl AsyncFnOnce(&Client) -> Result<(), Error>) -> Result<(), Error> {
     let (client, connection) = config.connect(NoTls).await?;
     let work = async {
         let client = client; // dropped after the work, which ends the connection

@@ -25,15 +25,11 @@ pub async fn dump(settings: Settings, server: &Config, to: &Path) -> Result<(), 
         let _ = std::fs::remove_file(&draft);
         return written;
     }
-    File::open(&draft)
-        .and_then(|file| file.sync_all())
-        .map_err(io("sync", &draft))?;
+    File::open(&draft).and_then(|file| file.sync_all()).map_err(io("sync", &draft))?;
     std::fs::rename(&draft, to).map_err(io("create", to))?;
     let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or(Path::new("."));
-    File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(io("sync", dir))
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
 }
 
 /// Restores a dump into our database, in one transaction. The database must be empty.
@@ -41,18 +37,11 @@ pub async fn restore(settings: Settings, server: &Config, from: &Path) -> Result
     // Checked before the database, so that a mistyped file name is reported as such.
     File::open(from).map_err(io("open", from))?;
     if !database::is_empty(server).await? {
-        return Err(Error::NotEmpty {
-            data_dir: settings.cluster_dir,
-        });
+        return Err(Error::NotEmpty { data_dir: settings.cluster_dir });
     }
     database::make_roles(server).await?;
     let from = std::path::absolute(from).map_err(io("resolve", from))?;
-    let args = [
-        "--single-transaction".into(),
-        "--exit-on-error".into(),
-        "--no-owner".into(),
-        from.into_os_string(),
-    ];
+    let args = ["--single-transaction".into(), "--exit-on-error".into(), "--no-owner".into(), from.into_os_string()];
     let database = format!("--dbname={DATABASE}").into();
     let args: Vec<OsString> = [database].into_iter().chain(args).collect();
     run(&settings, server, "pg_restore", &args).await
@@ -61,11 +50,7 @@ pub async fn restore(settings: Settings, server: &Config, from: &Path) -> Result
 /// Creates an empty file that only we can read, since it will contain conversations.
 fn private_file(path: &Path) -> Result<(), Error> {
     let _ = std::fs::remove_file(path);
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     made.map(drop).map_err(io("create", path))
 }
 
@@ -77,20 +62,12 @@ fn file_flag(path: &Path) -> OsString {
 
 /// Runs a client program of the cluster's version against the server, as the current user: the server uses peer
 /// authentication.
-async fn run(
-    settings: &Settings,
-    server: &Config,
-    program: &'static str,
-    args: &[OsString],
-) -> Result<(), Error> {
+async fn run(settings: &Settings, server: &Config, program: &'static str, args: &[OsString]) -> Result<(), Error> {
     let settings = resolve(settings.clone())?;
     let owner = Owner::of(&settings.cluster_dir)?;
     let version = cluster::version(&settings.cluster_dir);
     let binaries = Binaries::find(&settings, &owner, version.as_deref()).await?;
-    let path = binaries.client(program).ok_or_else(|| Error::NoClient {
-        program,
-        dir: binaries.dir().to_owned(),
-    })?;
+    let path = binaries.client(program).ok_or_else(|| Error::NoClient { program, dir: binaries.dir().to_owned() })?;
     let mut command = Command::new(&path);
     command
         .args(args)

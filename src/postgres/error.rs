@@ -18,9 +18,7 @@ pub enum Error {
         looked: String,
     },
     /// Binaries were found, but all are older than the minimum version.
-    #[error(
-        "PostgreSQL {found} is too old: install version {minimum} or newer, or use --database-url"
-    )]
+    #[error("PostgreSQL {found} is too old: install version {minimum} or newer, or use --database-url")]
     TooOld {
         /// The versions and directories found.
         found: String,
@@ -207,13 +205,6 @@ pub enum Error {
 }
 
 /// Adds the operation and the path to an `io::Error`, for use with `map_err`.
-pub(super) fn io(
-    action: &'static str,
-    path: impl Into<PathBuf>,
-) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Io {
-        action,
-        path: path.into(),
-        source,
-    }
+pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Io { action, path: path.into(), source }
 }

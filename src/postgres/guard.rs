@@ -38,17 +38,13 @@ pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The guard's arguments for running `program` as `owner`.
 pub(super) fn arguments(owner: &Owner, program: OsString) -> [OsString; 3] {
-    let user = if owner.drops_privileges {
-        format!("{}:{}", owner.uid, owner.gid)
-    } else {
-        "-".into()
-    };
+    let user = if owner.drops_privileges { format!("{}:{}", owner.uid, owner.gid) } else { "-".into() };
     [COMMAND.into(), user.into(), program]
 }
 
 fn run(args: impl Iterator<Item = OsString>) -> io::Result<ExitStatus> {
-    let mut command = parse(args)
-        .ok_or_else(|| io::Error::other("expected: <uid:gid or -> <program> <arguments...>"))?;
+    let mut command =
+        parse(args).ok_or_else(|| io::Error::other("expected: <uid:gid or -> <program> <arguments...>"))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(async {
         ignore_termination_signals()?;
@@ -61,11 +57,7 @@ fn run(args: impl Iterator<Item = OsString>) -> io::Result<ExitStatus> {
 fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
     let user = args.next()?.into_string().ok()?;
     let mut command = Command::new(args.next()?);
-    command
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::inherit());
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
     if user != "-" {
         let (uid, gid) = user.split_once(':')?;
         command.uid(uid.parse().ok()?).gid(gid.parse().ok()?); // also drops root's supplementary groups
@@ -76,11 +68,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
 /// Ignores termination signals; only the pipe ends the guard. A signal to the whole service must not stop the database
 /// before contextd has drained.
 fn ignore_termination_signals() -> io::Result<()> {
-    for kind in [
-        SignalKind::terminate(),
-        SignalKind::interrupt(),
-        SignalKind::hangup(),
-    ] {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
         let _ = signal(kind)?; // once caught, a signal keeps its handler for the life of the process
     }
     Ok(())
@@ -109,25 +97,17 @@ fn send_signal(child: &Child, signal: Signal) {
 /// Resolves when the other end of the pipe is closed.
 fn end_of_input() -> io::Result<impl Future<Output = ()>> {
     let (ended, end) = oneshot::channel::<()>();
-    std::thread::Builder::new()
-        .name("end-of-input".into())
-        .spawn(move || {
-            let mut ignored = [0; 64];
-            while io::stdin()
-                .read(&mut ignored)
-                .is_ok_and(|length| length > 0)
-            {}
-            drop(ended);
-        })?;
+    std::thread::Builder::new().name("end-of-input".into()).spawn(move || {
+        let mut ignored = [0; 64];
+        while io::stdin().read(&mut ignored).is_ok_and(|length| length > 0) {}
+        drop(ended);
+    })?;
     Ok(async move {
         let _ = end.await; // nothing is sent: this ends when the thread does
     })
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from)
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }

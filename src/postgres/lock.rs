@@ -23,13 +23,8 @@ impl Lock {
         let path = sibling_path(data_dir, ".lock");
         let file = open(&path).map_err(io("open", &path))?;
         owner.chown_file(&file, &path)?;
-        let mut file =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
-                Error::Locked {
-                    data_dir: data_dir.into(),
-                    holder: holder(file),
-                }
-            })?;
+        let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(file, _)| Error::Locked { data_dir: data_dir.into(), holder: holder(file) })?;
         write_pid(&mut file).map_err(io("write", &path))?;
         Ok(Self { _file: file })
     }
@@ -44,12 +39,7 @@ pub(super) fn sibling_path(data_dir: &Path, suffix: &str) -> PathBuf {
 
 fn open(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)
 }
 

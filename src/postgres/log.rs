@@ -25,12 +25,10 @@ impl Log {
         let lines = Arc::default();
         let (open, ended) = watch::channel(());
         let kept = Arc::clone(&lines);
-        std::thread::Builder::new()
-            .name("postgres-log".into())
-            .spawn(move || {
-                copy(source, &kept);
-                drop(open);
-            })?;
+        std::thread::Builder::new().name("postgres-log".into()).spawn(move || {
+            copy(source, &kept);
+            drop(open);
+        })?;
         Ok(Self { lines, ended })
     }
 
@@ -44,11 +42,7 @@ impl Log {
         let mut ended = self.ended.clone();
         let _ = tokio::time::timeout(LAST_LINES_WAIT, ended.changed()).await; // better to lose late lines than to wait
         let lines: Vec<String> = lock(&self.lines).iter().cloned().collect();
-        if lines.is_empty() {
-            "(nothing)".into()
-        } else {
-            lines.join("\n")
-        }
+        if lines.is_empty() { "(nothing)".into() } else { lines.join("\n") }
     }
 }
 

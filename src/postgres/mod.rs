@@ -72,16 +72,14 @@ impl Postgres {
         let owner = Owner::of(&data_dir)?;
         owner.check_reaches(data_dir.parent().unwrap_or(&data_dir))?;
         let lock = Lock::take(&data_dir, &owner)?;
-        let binaries =
-            Binaries::find(&settings, &owner, cluster::version(&data_dir).as_deref()).await?;
+        let binaries = Binaries::find(&settings, &owner, cluster::version(&data_dir).as_deref()).await?;
         if cluster::version(&data_dir).is_none() {
             cluster::create(&settings, &owner, &binaries, progress).await?;
         }
         cluster::check_owner(&data_dir, &owner)?;
         orphan::clear(&data_dir, progress).await?;
         cluster::allow_current_user(&data_dir, &owner)?;
-        let socket_dir =
-            socket::prepare(&data_dir, settings.embedded.runtime_dir.as_deref(), &owner)?;
+        let socket_dir = socket::prepare(&data_dir, settings.embedded.runtime_dir.as_deref(), &owner)?;
         let running = Running::start(&settings, &owner, binaries, &socket_dir, progress).await?;
         let postgres = Self {
             running: Mutex::new(running),
@@ -120,14 +118,8 @@ impl Postgres {
     /// Whether the file of the server's program was replaced, as by a package upgrade. A running server cannot load the
     /// libraries of the new package.
     pub fn is_replaced(&self) -> bool {
-        let Running {
-            process: _,
-            binaries,
-            program,
-        } = self.running();
-        binaries
-            .program_file()
-            .is_some_and(|file| Some(file) != program)
+        let Running { process: _, binaries, program } = self.running();
+        binaries.program_file().is_some_and(|file| Some(file) != program)
     }
 
     /// Restarts the server with the program that is installed now. Clients are disconnected.
@@ -173,11 +165,7 @@ impl Running {
         // Read before the start, so that a concurrent replacement is noticed.
         let program = binaries.program_file();
         let process = server::start(settings, owner, &binaries, socket_dir, progress).await?;
-        Ok(Self {
-            process: Arc::new(process),
-            binaries,
-            program,
-        })
+        Ok(Self { process: Arc::new(process), binaries, program })
     }
 }
 
@@ -186,8 +174,7 @@ impl Running {
 pub async fn find_running(data_dir: &Path) -> Option<Config> {
     let data_dir = data_dir.canonicalize().ok()?;
     let file = PidFile::read(&data_dir).filter(PidFile::is_ready)?;
-    let running =
-        file.pid > 0 && orphan::postmaster_state(file.pid, &data_dir) == PostmasterState::Running;
+    let running = file.pid > 0 && orphan::postmaster_state(file.pid, &data_dir) == PostmasterState::Running;
     let config = config(file.socket_dir.as_deref().filter(|_| running)?, DATABASE);
     database::answers(&config).await.then_some(config)
 }
@@ -195,10 +182,7 @@ pub async fn find_running(data_dir: &Path) -> Option<Config> {
 /// Makes the paths absolute, so that they do not depend on the working directory.
 fn resolve(mut settings: Settings) -> Result<Settings, Error> {
     settings.cluster_dir = cluster::locate(&settings.cluster_dir)?;
-    for path in [&mut settings.guard_program]
-        .into_iter()
-        .chain(&mut settings.embedded.runtime_dir)
-    {
+    for path in [&mut settings.guard_program].into_iter().chain(&mut settings.embedded.runtime_dir) {
         *path = std::path::absolute(&*path).map_err(error::io("resolve", path.clone()))?;
     }
     Ok(settings)
@@ -206,10 +190,6 @@ fn resolve(mut settings: Settings) -> Result<Settings, Error> {
 
 fn config(socket_dir: &Path, database: &str) -> Config {
     let mut config = Config::new();
-    config
-        .host_path(socket_dir)
-        .port(socket::PORT)
-        .user(ROLE)
-        .dbname(database);
+    config.host_path(socket_dir).port(socket::PORT).user(ROLE).dbname(database);
     config
 }

@@ -48,10 +48,7 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
         PostmasterState::Gone => Ok(()),
         PostmasterState::Zombie | PostmasterState::OtherProcess => remove_pid_file(data_dir),
         PostmasterState::Running => {
-            progress(&format!(
-                "stopping the PostgreSQL of an earlier run (pid {})",
-                file.pid
-            ));
+            progress(&format!("stopping the PostgreSQL of an earlier run (pid {})", file.pid));
             stop(file.pid, data_dir).await
         }
     }
@@ -59,19 +56,13 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
 
 /// Stops the server of the cluster, first with a fast shutdown, then with an immediate one.
 async fn stop(pid: i32, data_dir: &Path) -> Result<(), Error> {
-    for (signal, patience) in [
-        (Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT),
-        (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT),
-    ] {
+    for (signal, patience) in [(Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT), (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)] {
         let _ = kill(Pid::from_raw(pid), signal); // the process may already be gone
         if ends_within(patience, pid, data_dir).await {
             return remove_pid_file(data_dir);
         }
     }
-    Err(Error::WillNotStop {
-        data_dir: data_dir.into(),
-        pid,
-    })
+    Err(Error::WillNotStop { data_dir: data_dir.into(), pid })
 }
 
 async fn ends_within(patience: Duration, pid: i32, data_dir: &Path) -> bool {
@@ -140,19 +131,13 @@ fn serves_cluster(pid: i32, data_dir: &Path) -> bool {
 /// The state of a process on systems without `/proc`.
 fn state_from_ps(pid: i32, data_dir: &Path) -> PostmasterState {
     let pid = pid.to_string();
-    let output = Command::new("/bin/ps")
-        .args(["-ww", "-o", "state=,args=", "-p", &pid])
-        .output();
-    let line = output
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        .unwrap_or_default();
+    let output = Command::new("/bin/ps").args(["-ww", "-o", "state=,args=", "-p", &pid]).output();
+    let line = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     let (state, arguments) = line.split_once(' ').unwrap_or((&line, ""));
     match state.chars().next() {
         None => PostmasterState::Gone,
         Some('Z') => PostmasterState::Zombie,
-        Some(_) if arguments.contains(&format!("postgres -D {} ", data_dir.display())) => {
-            PostmasterState::Running
-        }
+        Some(_) if arguments.contains(&format!("postgres -D {} ", data_dir.display())) => PostmasterState::Running,
         Some(_) => PostmasterState::OtherProcess,
     }
 }
@@ -163,28 +148,16 @@ mod tests {
 
     #[test]
     fn a_process_name_with_parentheses_does_not_confuse_the_state() {
-        assert_eq!(
-            name_and_state("7 (a) b (c)) S 1 2"),
-            Some(("a) b (c)", 'S'))
-        );
-        assert_eq!(
-            name_and_state("7 (postgres) Z 1 2"),
-            Some(("postgres", 'Z'))
-        );
+        assert_eq!(name_and_state("7 (a) b (c)) S 1 2"), Some(("a) b (c)", 'S')));
+        assert_eq!(name_and_state("7 (postgres) Z 1 2"), Some(("postgres", 'Z')));
     }
 
     #[test]
     fn our_own_process_is_not_taken_for_a_postmaster() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        assert_eq!(
-            postmaster_state(pid, Path::new("/nowhere")),
-            PostmasterState::OtherProcess
-        );
+        assert_eq!(postmaster_state(pid, Path::new("/nowhere")), PostmasterState::OtherProcess);
         if Path::new("/bin/ps").exists() {
-            assert_eq!(
-                state_from_ps(pid, Path::new("/nowhere")),
-                PostmasterState::OtherProcess
-            );
+            assert_eq!(state_from_ps(pid, Path::new("/nowhere")), PostmasterState::OtherProcess);
         }
     }
 }

@@ -28,12 +28,7 @@ impl Owner {
         if !geteuid().is_root() {
             let uid = geteuid().as_raw();
             let gid = getegid().as_raw();
-            return Ok(Self {
-                uid,
-                gid,
-                name: name_of(geteuid())?,
-                drops_privileges: false,
-            });
+            return Ok(Self { uid, gid, name: name_of(geteuid())?, drops_privileges: false });
         }
         match fs::metadata(data_dir.join("PG_VERSION")) {
             Ok(found) if found.uid() != 0 => Self::dropped_to(found.uid(), found.gid()),
@@ -42,18 +37,11 @@ impl Owner {
     }
 
     fn dropped_to(uid: u32, gid: u32) -> Result<Self, Error> {
-        Ok(Self {
-            uid,
-            gid,
-            name: name_of(Uid::from_raw(uid))?,
-            drops_privileges: true,
-        })
+        Ok(Self { uid, gid, name: name_of(Uid::from_raw(uid))?, drops_privileges: true })
     }
 
     fn unprivileged() -> Result<Self, Error> {
-        let user = UNPRIVILEGED
-            .into_iter()
-            .find_map(|name| User::from_name(name).ok().flatten());
+        let user = UNPRIVILEGED.into_iter().find_map(|name| User::from_name(name).ok().flatten());
         let user = user.ok_or(Error::NamelessUser { uid: 65534 })?;
         Self::dropped_to(user.uid.as_raw(), user.gid.as_raw())
     }
@@ -65,10 +53,7 @@ impl Owner {
         }
         let mut way: Vec<&Path> = target.ancestors().collect();
         way.reverse();
-        match way
-            .into_iter()
-            .find(|step| fs::metadata(step).is_ok_and(|found| !self.may_pass(&found)))
-        {
+        match way.into_iter().find(|step| fs::metadata(step).is_ok_and(|found| !self.may_pass(&found))) {
             None => Ok(()),
             Some(step) => Err(Error::Unreachable {
                 dir: step.into(),
@@ -91,10 +76,7 @@ impl Owner {
 
     /// Creates a directory that only this user (and root) can enter.
     pub(super) fn make_dir(&self, dir: &Path) -> Result<(), Error> {
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(dir)
-            .map_err(io("create", dir))?;
+        fs::DirBuilder::new().mode(0o700).create(dir).map_err(io("create", dir))?;
         if self.drops_privileges {
             chown(dir, Some(self.uid), Some(self.gid)).map_err(io("chown", dir))?;
         }
@@ -106,15 +88,10 @@ impl Owner {
     pub(super) fn write_file(&self, path: &Path, content: &str) -> Result<(), Error> {
         let new = path.with_extension("new");
         let _ = fs::remove_file(&new);
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(io("create", &new))?;
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(io("create", &new))?;
         self.chown_file(&file, &new)?;
-        file.write_all(content.as_bytes())
-            .map_err(io("write", &new))?;
+        file.write_all(content.as_bytes()).map_err(io("write", &new))?;
         file.sync_all().map_err(io("sync", &new))?;
         fs::rename(&new, path).map_err(io("replace", path))
     }
@@ -135,6 +112,5 @@ pub(super) fn our_name() -> Result<String, Error> {
 
 fn name_of(uid: Uid) -> Result<String, Error> {
     let user = User::from_uid(uid).ok().flatten();
-    user.map(|user| user.name)
-        .ok_or(Error::NamelessUser { uid: uid.as_raw() })
+    user.map(|user| user.name).ok_or(Error::NamelessUser { uid: uid.as_raw() })
 }

@@ -31,9 +31,7 @@ impl PidFile {
         Some(Self {
             pid: line(1).parse().ok()?,
             started: line(3).to_owned(),
-            socket_dir: Some(line(5))
-                .filter(|dir| !dir.is_empty())
-                .map(PathBuf::from),
+            socket_dir: Some(line(5)).filter(|dir| !dir.is_empty()).map(PathBuf::from),
             status: line(8).to_owned(),
         })
     }
@@ -55,12 +53,8 @@ mod tests {
 
     #[test]
     fn a_ready_server_is_read_line_by_line() {
-        let file =
-            PidFile::parse("42\n/data\n1700000000\n5432\n/run/x\n\n  123 4\nready   \n").unwrap();
-        assert_eq!(
-            (file.pid, file.started.as_str(), file.is_ready()),
-            (42, "1700000000", true)
-        );
+        let file = PidFile::parse("42\n/data\n1700000000\n5432\n/run/x\n\n  123 4\nready   \n").unwrap();
+        assert_eq!((file.pid, file.started.as_str(), file.is_ready()), (42, "1700000000", true));
         assert_eq!(file.socket_dir, Some("/run/x".into()));
     }
 

@@ -34,21 +34,14 @@ impl Postgres {
                 Err(error) => return Err(error),
             }
         }
-        Err(locked.unwrap_or_else(|| Error::NotACluster {
-            data_dir: parent.into(),
-        }))
+        Err(locked.unwrap_or_else(|| Error::NotACluster { data_dir: parent.into() }))
     }
 }
 
 async fn start_or_remake(settings: Settings) -> Result<Postgres, Error> {
     let data_dir = settings.cluster_dir.clone();
     match Postgres::start(settings.clone(), &|_| {}).await {
-        Err(
-            Error::Exited { .. }
-            | Error::VersionMismatch { .. }
-            | Error::WrongOwner { .. }
-            | Error::Database(_),
-        ) => {
+        Err(Error::Exited { .. } | Error::VersionMismatch { .. } | Error::WrongOwner { .. } | Error::Database(_)) => {
             remove_all(&data_dir)?;
             Postgres::start(settings, &|_| {}).await
         }

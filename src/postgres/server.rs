@@ -41,11 +41,7 @@ const FIXED: [&str; 14] = [
     "checkpoint_timeout=15min",
 ];
 const DURABLE: [&str; 3] = ["fsync=on", "full_page_writes=on", "synchronous_commit=on"];
-const DISPOSABLE: [&str; 3] = [
-    "fsync=off",
-    "full_page_writes=off",
-    "synchronous_commit=off",
-];
+const DISPOSABLE: [&str; 3] = ["fsync=off", "full_page_writes=off", "synchronous_commit=off"];
 
 /// Starts the server and returns when it accepts connections.
 pub(super) async fn start(
@@ -60,13 +56,10 @@ pub(super) async fn start(
     let args = arguments(settings, socket_dir);
     loop {
         let before = PidFile::read(&settings.cluster_dir);
-        let process =
-            GuardedProcess::spawn(&settings.guard_program, owner, &binaries.postgres(), &args)?;
+        let process = GuardedProcess::spawn(&settings.guard_program, owner, &binaries.postgres(), &args)?;
         match until_ready(&process, settings, before.as_ref(), deadline, progress).await {
             Ok(()) => return Ok(process),
-            Err(Error::Exited { log, .. })
-                if log.contains(OLD_BACKENDS) && Instant::now() < deadline =>
-            {
+            Err(Error::Exited { log, .. }) if log.contains(OLD_BACKENDS) && Instant::now() < deadline => {
                 tokio::time::sleep(OLD_BACKENDS_WAIT).await;
             }
             Err(error) => return Err(error),
@@ -75,22 +68,15 @@ pub(super) async fn start(
 }
 
 fn arguments(settings: &Settings, socket_dir: &Path) -> Vec<OsString> {
-    let mut args: Vec<OsString> = vec![
-        "-D".into(),
-        settings.cluster_dir.clone().into(),
-        "-k".into(),
-        socket_dir.into(),
-    ];
+    let mut args: Vec<OsString> =
+        vec!["-D".into(), settings.cluster_dir.clone().into(), "-k".into(), socket_dir.into()];
     let durability = match settings.durability {
         Durability::Durable => DURABLE,
         Durability::Disposable => DISPOSABLE,
     };
     let ours = FIXED.into_iter().chain(durability).map(str::to_owned);
     let connections = format!("max_connections={}", settings.embedded.max_connections);
-    let extra = settings
-        .server_settings
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"));
+    let extra = settings.server_settings.iter().map(|(name, value)| format!("{name}={value}"));
     for setting in ours.chain([connections]).chain(extra) {
         args.extend(["-c".into(), setting.into()]);
     }
@@ -109,33 +95,21 @@ async fn until_ready(
     let data_dir = &settings.cluster_dir;
     let mut next_report = Instant::now() + REPORT_EVERY;
     loop {
-        let file = PidFile::read(data_dir)
-            .filter(|file| before.is_none_or(|before| !file.same_server(before)));
+        let file = PidFile::read(data_dir).filter(|file| before.is_none_or(|before| !file.same_server(before)));
         if file.is_some_and(|file| file.is_ready()) {
             return Ok(());
         }
         if let Ok(status) = timeout(POLL, process.exited()).await {
             let log = process.log.last_lines().await;
-            return Err(Error::Exited {
-                data_dir: data_dir.clone(),
-                status: status.to_string(),
-                log,
-            });
+            return Err(Error::Exited { data_dir: data_dir.clone(), status: status.to_string(), log });
         }
         if Instant::now() > deadline {
             let seconds = settings.start_timeout.as_secs();
             let log = process.log.last_line();
-            return Err(Error::StartTimeout {
-                data_dir: data_dir.clone(),
-                seconds,
-                log,
-            });
+            return Err(Error::StartTimeout { data_dir: data_dir.clone(), seconds, log });
         }
         if Instant::now() > next_report {
-            progress(&format!(
-                "PostgreSQL is still starting; its last log line: {}",
-                process.log.last_line()
-            ));
+            progress(&format!("PostgreSQL is still starting; its last log line: {}", process.log.last_line()));
             next_report += REPORT_EVERY;
         }
     }

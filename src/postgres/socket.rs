@@ -21,14 +21,8 @@ const PATH_LIMIT: usize = 100;
 ///
 /// The directory is created in `runtime_dir`, or in /tmp if none is set or the owner cannot access it (root's login
 /// session has one that only root may enter).
-pub(super) fn prepare(
-    data_dir: &Path,
-    runtime_dir: Option<&Path>,
-    owner: &Owner,
-) -> Result<PathBuf, Error> {
-    let parent = runtime_dir
-        .filter(|dir| owner.check_reaches(dir).is_ok())
-        .unwrap_or(Path::new("/tmp"));
+pub(super) fn prepare(data_dir: &Path, runtime_dir: Option<&Path>, owner: &Owner) -> Result<PathBuf, Error> {
+    let parent = runtime_dir.filter(|dir| owner.check_reaches(dir).is_ok()).unwrap_or(Path::new("/tmp"));
     let dir = parent.join(format!("contextd-{}-{}", owner.uid, digest(data_dir)));
     check_length(&dir)?;
     match fs::symlink_metadata(&dir) {
@@ -40,22 +34,14 @@ pub(super) fn prepare(
 }
 
 fn make(parent: &Path, dir: &Path, owner: &Owner) -> Result<(), Error> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(parent)
-        .map_err(io("create", parent))?;
+    DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(io("create", parent))?;
     owner.make_dir(dir)
 }
 
 /// A short name that distinguishes the clusters in one runtime directory.
 fn digest(data_dir: &Path) -> String {
     let digest = Sha256::digest(data_dir.as_os_str().as_bytes());
-    digest
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn check_length(dir: &Path) -> Result<(), Error> {
@@ -63,11 +49,7 @@ fn check_length(dir: &Path) -> Result<(), Error> {
     let length = path.as_os_str().len();
     match length < PATH_LIMIT {
         true => Ok(()),
-        false => Err(Error::SocketPathTooLong {
-            path,
-            length,
-            limit: PATH_LIMIT,
-        }),
+        false => Err(Error::SocketPathTooLong { path, length, limit: PATH_LIMIT }),
     }
 }
 
@@ -76,11 +58,7 @@ fn check_ours(found: &fs::Metadata, dir: &Path, owner: &Owner) -> Result<(), Err
     let private = found.is_dir() && found.uid() == owner.uid && found.mode() & 0o077 == 0;
     match private {
         true => Ok(()),
-        false => Err(Error::SocketDirTaken {
-            path: dir.into(),
-            owner: found.uid(),
-            uid: owner.uid,
-        }),
+        false => Err(Error::SocketDirTaken { path: dir.into(), owner: found.uid(), uid: owner.uid }),
     }
 }
 
@@ -113,9 +91,6 @@ mod tests {
         let socket = "/.s.PGSQL.5432".len();
         assert!(check_length(&dir(99 - socket)).is_ok());
         let error = check_length(&dir(100 - socket)).unwrap_err().to_string();
-        assert!(
-            error.contains("has 100 bytes, but must have fewer than 100"),
-            "{error}"
-        );
+        assert!(error.contains("has 100 bytes, but must have fewer than 100"), "{error}");
     }
 }

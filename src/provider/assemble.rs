@@ -97,15 +97,9 @@ impl MalformedResponse {
     pub fn into_error(self, provider: &str) -> Error {
         let should_retry = match self {
             Self::TooLarge(_) | Self::TooManyCalls | Self::TooManyParts => Some(false),
-            Self::RepeatedCall(_)
-            | Self::UnknownCall(_)
-            | Self::StrayMetadata
-            | Self::StrayCitation => None,
+            Self::RepeatedCall(_) | Self::UnknownCall(_) | Self::StrayMetadata | Self::StrayCitation => None,
         };
-        Error {
-            should_retry,
-            ..Error::new(Kind::Broken, provider, self.to_string())
-        }
+        Error { should_retry, ..Error::new(Kind::Broken, provider, self.to_string()) }
     }
 }
 
@@ -133,11 +127,7 @@ impl Assembly {
     /// # Errors
     ///
     /// Returns [`MalformedResponse`] if the chunk does not fit the response so far or exceeds a limit.
-    pub fn apply(
-        &mut self,
-        chunk: Chunk,
-        new_id: impl FnOnce() -> CallId,
-    ) -> Result<Progress, MalformedResponse> {
+    pub fn apply(&mut self, chunk: Chunk, new_id: impl FnOnce() -> CallId) -> Result<Progress, MalformedResponse> {
         match chunk {
             Chunk::Text(text) => self.append_text(TextKind::Text, &text),
             Chunk::Reasoning(text) => self.append_text(TextKind::Reasoning, &text),
@@ -173,8 +163,7 @@ impl Assembly {
     /// Tool calls are left out because they may be incomplete, and provider items because their
     /// results may be missing.
     pub fn into_partial(self) -> Vec<Part> {
-        let said =
-            |draft: &Draft| matches!(draft.kind, DraftKind::Text(_)) && !draft.text.is_empty();
+        let said = |draft: &Draft| matches!(draft.kind, DraftKind::Text(_)) && !draft.text.is_empty();
         let kept = self.parts.into_iter().filter(said);
         kept.map(Draft::into_part).collect()
     }
@@ -200,16 +189,13 @@ impl Assembly {
 
     /// Number of tool calls among the provider items.
     fn provider_tool_calls(&self) -> u32 {
-        let is_call =
-            |it: &&Draft| matches!(&it.kind, DraftKind::Item(item) if is_tool_call(&item.kind));
+        let is_call = |it: &&Draft| matches!(&it.kind, DraftKind::Item(item) if is_tool_call(&item.kind));
         narrow(self.parts.iter().filter(is_call).count())
     }
 
     /// Appends text of this kind. An empty chunk writes nothing and does not start a new part.
     fn append_text(&mut self, voice: TextKind, text: &str) -> Result<Progress, MalformedResponse> {
-        let open = self
-            .last
-            .filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Text(voice));
+        let open = self.last.filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Text(voice));
         if text.is_empty() {
             self.hidden = open.is_none().then_some(voice);
             return Ok(Progress::NoDelta);
@@ -247,11 +233,7 @@ impl Assembly {
     /// Appends to the arguments of a tool call.
     fn extend_call(&mut self, index: u32, json: &str) -> Result<Progress, MalformedResponse> {
         let at = self.call_at(index)?;
-        if json.is_empty() {
-            Ok(Progress::NoDelta)
-        } else {
-            self.append(at, json)
-        }
+        if json.is_empty() { Ok(Progress::NoDelta) } else { self.append(at, json) }
     }
 
     /// The index of the part of a tool call.
@@ -283,19 +265,12 @@ impl Assembly {
 
     /// Adds a citation to the text that was written last.
     fn cite(&mut self, citation: Citation) -> Result<Progress, MalformedResponse> {
-        let Citation {
-            url,
-            title,
-            cited_text,
-            provider_metadata: own,
-            ..
-        } = &citation;
+        let Citation { url, title, cited_text, provider_metadata: own, .. } = &citation;
         let bytes = url.len() + title.len() + cited_text.len();
         self.count_bytes(bytes + own.as_ref().map_or(0, String::len))?;
         let last = self.last.map(|last| &mut self.parts[last]);
-        let text = last
-            .filter(|last| last.kind == DraftKind::Text(TextKind::Text))
-            .ok_or(MalformedResponse::StrayCitation)?;
+        let text =
+            last.filter(|last| last.kind == DraftKind::Text(TextKind::Text)).ok_or(MalformedResponse::StrayCitation)?;
         let citation = Citation {
             url: text.storable(url),
             title: text.storable(title),
@@ -312,12 +287,7 @@ impl Assembly {
         self.count_bytes(item.kind.len() + item.json.len() + item.title.len())?;
         let [(kind, in_kind), (json, in_json), (title, in_title)] =
             [&item.kind, &item.json, &item.title].map(|text| cleaned(text));
-        let at = self.open(DraftKind::Item(ProviderItem {
-            kind,
-            json,
-            title,
-            ..item
-        }))?;
+        let at = self.open(DraftKind::Item(ProviderItem { kind, json, title, ..item }))?;
         self.parts[at].sanitized = in_kind || in_json || in_title;
         self.sealed = true;
         Ok(Progress::NoDelta)
@@ -344,20 +314,12 @@ impl Assembly {
                     self.sealed = true;
                     return said;
                 }
-                let kept = BlobRef {
-                    id: content.id().clone(),
-                    bytes: bytes as u64,
-                    pixels: None,
-                };
+                let kept = BlobRef { id: content.id().clone(), bytes: bytes as u64, pixels: None };
                 self.pictures.push(content);
                 (Source::Blob(kept), media_type)
             }
         };
-        self.open(DraftKind::Picture(Media {
-            media_type,
-            source,
-            filename: String::new(),
-        }))?;
+        self.open(DraftKind::Picture(Media { media_type, source, filename: String::new() }))?;
         self.sealed = true;
         Ok(Progress::NoDelta)
     }
@@ -367,13 +329,7 @@ impl Assembly {
         if self.parts.len() == MAX_PARTS {
             return Err(MalformedResponse::TooManyParts);
         }
-        self.parts.push(Draft {
-            kind,
-            text: String::new(),
-            citations: Vec::new(),
-            metadata: None,
-            sanitized: false,
-        });
+        self.parts.push(Draft { kind, text: String::new(), citations: Vec::new(), metadata: None, sanitized: false });
         let at = self.parts.len() - 1;
         self.wrote(at);
         Ok(at)
@@ -405,23 +361,14 @@ impl Assembly {
     /// Counts bytes against the size limit.
     fn count_bytes(&mut self, bytes: usize) -> Result<(), MalformedResponse> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > self.max_bytes {
-            Err(MalformedResponse::TooLarge(self.max_bytes))
-        } else {
-            Ok(())
-        }
+        if self.bytes > self.max_bytes { Err(MalformedResponse::TooLarge(self.max_bytes)) } else { Ok(()) }
     }
 
     /// Returns the provider's call id if it is usable, otherwise a new one.
     fn unique_call_id(&mut self, id: String, new_id: impl FnOnce() -> CallId) -> CallId {
-        let usable =
-            !id.is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control);
+        let usable = !id.is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control);
         let id = CallId::new(id);
-        let id = if usable && !self.used_call_ids.contains(&id) {
-            id
-        } else {
-            new_id()
-        };
+        let id = if usable && !self.used_call_ids.contains(&id) { id } else { new_id() };
         self.used_call_ids.insert(id.clone());
         id
     }
@@ -457,14 +404,11 @@ impl Draft {
     fn delta_kind(&self) -> DeltaKind {
         match &self.kind {
             // Nothing is appended to a provider item or an image.
-            DraftKind::Text(TextKind::Text | TextKind::Refusal)
-            | DraftKind::Item(_)
-            | DraftKind::Picture(_) => DeltaKind::Text,
+            DraftKind::Text(TextKind::Text | TextKind::Refusal) | DraftKind::Item(_) | DraftKind::Picture(_) => {
+                DeltaKind::Text
+            }
             DraftKind::Text(TextKind::Reasoning) => DeltaKind::Reasoning,
-            DraftKind::Call { id, name } => DeltaKind::ToolInput {
-                call: id.clone(),
-                name: name.clone(),
-            },
+            DraftKind::Call { id, name } => DeltaKind::ToolInput { call: id.clone(), name: name.clone() },
         }
     }
 
@@ -473,11 +417,7 @@ impl Draft {
         let DraftKind::Call { id, name } = &self.kind else {
             return None;
         };
-        Some(ToolCall {
-            id: id.clone(),
-            name: name.clone(),
-            arguments: self.text.clone(),
-        })
+        Some(ToolCall { id: id.clone(), name: name.clone(), arguments: self.text.clone() })
     }
 
     /// Converts to a part. Reasoning without text exists only for its metadata: the provider
@@ -486,24 +426,14 @@ impl Draft {
         let content = match self.kind {
             DraftKind::Text(TextKind::Text) => Content::Text(self.text),
             DraftKind::Text(TextKind::Refusal) => Content::Refusal(self.text),
-            DraftKind::Text(TextKind::Reasoning) => Content::Reasoning {
-                redacted: self.text.is_empty(),
-                text: self.text,
-            },
-            DraftKind::Call { id, name } => Content::ToolCall(ToolCall {
-                id,
-                name,
-                arguments: self.text,
-            }),
+            DraftKind::Text(TextKind::Reasoning) => {
+                Content::Reasoning { redacted: self.text.is_empty(), text: self.text }
+            }
+            DraftKind::Call { id, name } => Content::ToolCall(ToolCall { id, name, arguments: self.text }),
             DraftKind::Item(item) => Content::ProviderItem(item),
             DraftKind::Picture(media) => Content::Media(media),
         };
-        Part {
-            content,
-            citations: self.citations,
-            provider_metadata: self.metadata,
-            sanitized: self.sanitized,
-        }
+        Part { content, citations: self.citations, provider_metadata: self.metadata, sanitized: self.sanitized }
     }
 }
 

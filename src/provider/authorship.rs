@@ -40,9 +40,7 @@ pub(super) fn entry(kind: &str, metadata: &str) -> Option<Map<String, Value>> {
     let mut all: Map<String, Value> = serde_json::from_str(metadata).ok()?;
     match all.remove(kind)? {
         Value::Object(own) => Some(own),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            None
-        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
     }
 }
 

@@ -69,9 +69,7 @@ impl Body {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let fields = self.0.iter();
         // Each field adds quotes, a colon and a comma; the object adds two braces.
-        let size = 2 + fields
-            .map(|(key, value)| key.len() + value.get().len() + 4)
-            .sum::<usize>();
+        let size = 2 + fields.map(|(key, value)| key.len() + value.get().len() + 4).sum::<usize>();
         let mut bytes = Vec::with_capacity(size);
         serde_json::to_writer(&mut bytes, &self.0).expect("JSON with text for keys");
         bytes
@@ -79,15 +77,10 @@ impl Body {
 }
 
 /// The options that the host gave for this kind of provider. Empty if there are none.
-pub(super) fn options_of<'a>(
-    kind: &str,
-    options: Option<&'a str>,
-) -> BTreeMap<String, &'a RawValue> {
-    let kinds =
-        options.and_then(|json| serde_json::from_str::<BTreeMap<&str, &RawValue>>(json).ok());
+pub(super) fn options_of<'a>(kind: &str, options: Option<&'a str>) -> BTreeMap<String, &'a RawValue> {
+    let kinds = options.and_then(|json| serde_json::from_str::<BTreeMap<&str, &RawValue>>(json).ok());
     let own = kinds.and_then(|mut kinds| kinds.remove(kind));
-    own.and_then(|own| serde_json::from_str(own.get()).ok())
-        .unwrap_or_default()
+    own.and_then(|own| serde_json::from_str(own.get()).ok()).unwrap_or_default()
 }
 
 /// JSON that was received from elsewhere and is passed through unchanged.
@@ -121,13 +114,8 @@ pub(super) fn plain_settings<'a>(
         provider_options: _,
     } = generation;
     let stops = Some(stop_sequences).filter(|stops| !stops.is_empty());
-    let values = [
-        json!(temperature.map(UpTo::get)),
-        json!(top_p.map(UpTo::get)),
-        json!(top_k),
-        json!(seed),
-        json!(stops),
-    ];
+    let values =
+        [json!(temperature.map(UpTo::get)), json!(top_p.map(UpTo::get)), json!(top_k), json!(seed), json!(stops)];
     let fields = names.into_iter().zip(values);
     fields.filter(|(_, value)| !value.is_null())
 }

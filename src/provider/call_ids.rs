@@ -34,19 +34,14 @@ impl CallIdMap {
     }
 
     /// Like `of`, but keeps the ids in messages for which `keeps` returns true unchanged.
-    pub(super) fn keeping(
-        messages: &[Message],
-        rule: CallIdRule,
-        keeps: impl Fn(&Message) -> bool,
-    ) -> Self {
+    pub(super) fn keeping(messages: &[Message], rule: CallIdRule, keeps: impl Fn(&Message) -> bool) -> Self {
         let calls = messages.iter().flat_map(|message| {
             let kept = keeps(message);
             let calls = message.parts.iter();
             let calls = calls.filter_map(|stored| stored.part.content.as_call());
             calls.map(move |call| (&call.id, kept))
         });
-        let (good, bad): (Vec<_>, Vec<_>) =
-            calls.partition(|(id, kept)| *kept || takes(rule, id.as_str()));
+        let (good, bad): (Vec<_>, Vec<_>) = calls.partition(|(id, kept)| *kept || takes(rule, id.as_str()));
         let good = good.into_iter().map(|(id, _)| id.as_str().to_owned());
         let mut taken: BTreeSet<String> = good.collect();
         let mut renamed = BTreeMap::new();
@@ -69,9 +64,7 @@ fn takes(rule: CallIdRule, id: &str) -> bool {
     match rule {
         CallIdRule::Short => {
             (1..=MAX_CHARS).contains(&id.len())
-                && id
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+                && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
         }
         CallIdRule::Nine => id.len() == NINE && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
     }

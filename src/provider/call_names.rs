@@ -46,11 +46,7 @@ mod tests {
         let table: [(&str, usize, &str); 8] = [
             ("look", MAX_NAME_CHARS, "look"),
             ("$READFILE", MAX_NAME_CHARS, "_READFILE"),
-            (
-                "get_weather<|channel|>commentary",
-                MAX_NAME_CHARS,
-                "get_weather__channel__commentary",
-            ),
+            ("get_weather<|channel|>commentary", MAX_NAME_CHARS, "get_weather__channel__commentary"),
             ("functions.look:0", MAX_NAME_CHARS, "functions_look_0"),
             ("größe", MAX_NAME_CHARS, "gr__e"),
             ("", MAX_NAME_CHARS, "unnamed"),

@@ -107,8 +107,6 @@ impl Finish {
     /// Whether provider-executed tools ran. If so, the last prompt that the model read holds more
     /// than was sent.
     pub fn ran_provider_tools(&self) -> bool {
-        self.usage
-            .as_ref()
-            .is_some_and(|usage| usage.provider_tool_calls > 0)
+        self.usage.as_ref().is_some_and(|usage| usage.provider_tool_calls > 0)
     }
 }

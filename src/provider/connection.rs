@@ -39,12 +39,7 @@ impl Connection {
     ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
         let models = Catalog::new(client.host(), declared).with_names(names);
-        Ok(Self {
-            name: name.to_owned(),
-            client,
-            models: models.checked()?,
-            refused: RefusedMedia::default(),
-        })
+        Ok(Self { name: name.to_owned(), client, models: models.checked()?, refused: RefusedMedia::default() })
     }
 
     /// The facts about a model.
@@ -54,12 +49,7 @@ impl Connection {
     }
 
     /// Refreshes the model list of a service that has one.
-    pub(super) fn refresh(
-        &self,
-        family: Option<Family>,
-        now: Timestamp,
-        interval: Duration,
-    ) -> RefreshFuture {
+    pub(super) fn refresh(&self, family: Option<Family>, now: Timestamp, interval: Duration) -> RefreshFuture {
         let listing = self.models.listing();
         match family {
             Some(family) => listing.refresh(&self.client, family, now, interval),
@@ -68,12 +58,7 @@ impl Connection {
     }
 
     /// Why the model cannot take a media part that its protocol can send. Returns `None` if it can.
-    pub(super) fn unsupported_media(
-        &self,
-        model: &ModelInfo,
-        media: &Media,
-        role: Role,
-    ) -> Option<String> {
+    pub(super) fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         let refused = || self.refused.reason(&model.name, media);
         model.unsupported_media(media, role).or_else(refused)
     }

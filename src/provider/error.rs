@@ -92,9 +92,7 @@ impl Error {
     /// `should_retry` says.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
-            Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
-                self.should_retry.unwrap_or(true)
-            }
+            Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => self.should_retry.unwrap_or(true),
             Kind::Auth | Kind::BadRequest => self.should_retry.unwrap_or(false),
             Kind::TooLong => false,
         }
@@ -105,12 +103,8 @@ impl Error {
     /// does not exist (any more) as not found, or by an error code.
     pub fn another_model_may_answer(&self) -> bool {
         match self.kind {
-            Kind::Auth | Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
-                true
-            }
-            Kind::BadRequest => {
-                matches!(self.status, 404 | 410) || GONE_CODES.contains(&self.code.as_str())
-            }
+            Kind::Auth | Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => true,
+            Kind::BadRequest => matches!(self.status, 404 | 410) || GONE_CODES.contains(&self.code.as_str()),
             Kind::TooLong => false,
         }
     }
@@ -161,11 +155,7 @@ mod tests {
             (Kind::BadRequest, 0, "not_found_error", true),
         ];
         for (kind, status, code, expected) in table {
-            let error = Error {
-                status,
-                code: code.to_owned(),
-                ..Error::new(kind, "main", "It went wrong.")
-            };
+            let error = Error { status, code: code.to_owned(), ..Error::new(kind, "main", "It went wrong.") };
             assert_eq!(error.another_model_may_answer(), expected, "{error:?}");
         }
     }

@@ -65,9 +65,7 @@ pub fn chat(input: &[u8]) {
 
 /// Checks the Anthropic Messages decoder.
 pub fn anthropic(input: &[u8]) {
-    check(&Input::of(input), || {
-        anthropic::decode::Decoder::new(Some("fingerprint".to_owned()))
-    });
+    check(&Input::of(input), || anthropic::decode::Decoder::new(Some("fingerprint".to_owned())));
 }
 
 /// Checks the Responses API decoder.
@@ -87,10 +85,7 @@ pub fn gemini(input: &[u8]) {
 pub fn bodies(input: &[u8]) {
     let input = Input::of(input);
     let said = ReportedError::of_body(input.body);
-    for place in [
-        classify::ErrorSource::Stream,
-        classify::ErrorSource::Body(400 + input.choice as u16),
-    ] {
+    for place in [classify::ErrorSource::Stream, classify::ErrorSource::Body(400 + input.choice as u16)] {
         bounded(&input, &classify::fault(place, &said));
     }
     if let Ok(answer) = serde_json::from_slice(input.body) {
@@ -101,10 +96,7 @@ pub fn bodies(input: &[u8]) {
 }
 
 /// Decodes a stream that arrives in these pieces, in the same way as a model call does.
-pub(super) fn decode<'a>(
-    mut decoder: impl Decoder,
-    pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> DecodeOutcome {
+pub(super) fn decode<'a>(mut decoder: impl Decoder, pieces: impl IntoIterator<Item = &'a [u8]>) -> DecodeOutcome {
     let mut reader = sse::Reader::default();
     let mut chunks = Chunks::default();
     let mut seen = Vec::new();
@@ -175,11 +167,7 @@ impl<'a> Input<'a> {
     fn of(bytes: &'a [u8]) -> Self {
         let (header, body) = bytes.split_at(HEADER.min(bytes.len()));
         let byte = |at: usize| header.get(at).copied().map_or(0, usize::from);
-        Self {
-            choice: byte(0),
-            sizes: [byte(1) + 1, byte(2) + 1, byte(3) + 1],
-            body,
-        }
+        Self { choice: byte(0), sizes: [byte(1) + 1, byte(2) + 1, byte(3) + 1], body }
     }
 
     /// Reads the stream as a whole, in pieces of the sizes given by the input, and byte by byte.
@@ -214,9 +202,7 @@ mod tests {
 
     /// Runs a target on each input in its corpus.
     fn replay(target: &str, run: fn(&[u8])) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("fuzz/corpus")
-            .join(target);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
         let mut inputs = 0;
         for entry in fs::read_dir(&folder).expect("the folder of the target") {
             let path = entry.expect("an entry").path();

@@ -74,9 +74,7 @@ impl Limit {
 
     /// Caps the limit at the context window: no response is longer than the window.
     fn within(self, window: Option<Self>) -> Self {
-        window
-            .filter(|window| window.tokens < self.tokens)
-            .unwrap_or(self)
+        window.filter(|window| window.tokens < self.tokens).unwrap_or(self)
     }
 }
 
@@ -134,10 +132,7 @@ impl ModelInfo {
     pub fn nearest_supported(&self, wanted: &Generation) -> Generation {
         let levels = self.reasoning_efforts.as_deref().unwrap_or_default();
         let nearest = |effort: ReasoningEffort| effort.nearest_of(levels).unwrap_or(effort);
-        Generation {
-            reasoning_effort: wanted.reasoning_effort.map(nearest),
-            ..wanted.clone()
-        }
+        Generation { reasoning_effort: wanted.reasoning_effort.map(nearest), ..wanted.clone() }
     }
 
     /// Why the model cannot take this media in a message of this role. Returns `None` if it can.
@@ -242,20 +237,10 @@ mod tests {
             ..Generation::default()
         };
         let refused = |model: &ModelInfo, wanted: &Generation| {
-            model
-                .unsupported_settings(wanted)
-                .into_iter()
-                .map(|it| it.setting)
-                .collect::<Vec<_>>()
+            model.unsupported_settings(wanted).into_iter().map(|it| it.setting).collect::<Vec<_>>()
         };
         let unknown = ModelInfo::unknown("m");
-        assert_eq!(
-            (
-                refused(&unknown, &wanted),
-                unknown.nearest_supported(&wanted)
-            ),
-            (vec![], wanted.clone())
-        );
+        assert_eq!((refused(&unknown, &wanted), unknown.nearest_supported(&wanted)), (vec![], wanted.clone()));
         let all = DeclaredModel {
             reasoning_efforts: Some(vec![]),
             parallel_tools: Some(false),
@@ -265,34 +250,14 @@ mod tests {
         let none = unknown.clone().with(&all);
         assert_eq!(
             refused(&none, &wanted),
-            [
-                Setting::ReasoningEffort,
-                Setting::ParallelToolCalls,
-                Setting::ResponseFormat
-            ]
+            [Setting::ReasoningEffort, Setting::ParallelToolCalls, Setting::ResponseFormat]
         );
         assert_eq!(refused(&none, &Generation::default()), []);
-        let json = Generation {
-            response_format: Some(schema(None)),
-            ..Generation::default()
-        };
-        assert_eq!(
-            refused(&none, &json),
-            [],
-            "JSON without a schema is another matter"
-        );
-        let some = DeclaredModel {
-            reasoning_efforts: Some(vec![ReasoningEffort::High]),
-            ..DeclaredModel::default()
-        };
+        let json = Generation { response_format: Some(schema(None)), ..Generation::default() };
+        assert_eq!(refused(&none, &json), [], "JSON without a schema is another matter");
+        let some = DeclaredModel { reasoning_efforts: Some(vec![ReasoningEffort::High]), ..DeclaredModel::default() };
         let some = unknown.with(&some);
-        assert_eq!(
-            some.nearest_supported(&wanted).reasoning_effort,
-            Some(ReasoningEffort::High)
-        );
-        assert_eq!(
-            some.nearest_supported(&Generation::default()),
-            Generation::default()
-        );
+        assert_eq!(some.nearest_supported(&wanted).reasoning_effort, Some(ReasoningEffort::High));
+        assert_eq!(some.nearest_supported(&Generation::default()), Generation::default());
     }
 }

@@ -82,11 +82,7 @@ pub(super) fn result_text(result: &ToolResult) -> Cow<'_, str> {
 /// The arguments as the model wrote them. A call whose arguments are not a JSON object was never
 /// run, and some services reject it in a request, so it is sent without arguments.
 pub(super) fn arguments(call: &ToolCall) -> &str {
-    if call.has_object() {
-        &call.arguments
-    } else {
-        "{}"
-    }
+    if call.has_object() { &call.arguments } else { "{}" }
 }
 
 /// The input schema of a tool as the host wrote it, or that of a tool without arguments.

@@ -58,27 +58,18 @@ impl MediaLimits {
     /// Returns `None` if it accepts it.
     pub fn rejection_reason(&self, media: &Media) -> Option<String> {
         let kept = media.blob().filter(|_| media.kind() == Kind::Image)?;
-        if let Some(most) = self
-            .picture_bytes
-            .filter(|most| encoded(kept.bytes) > *most)
-        {
+        if let Some(most) = self.picture_bytes.filter(|most| encoded(kept.bytes) > *most) {
             let most = most >> 20;
-            return Some(format!(
-                "The service accepts images of at most {most} MiB in base64."
-            ));
+            return Some(format!("The service accepts images of at most {most} MiB in base64."));
         }
         let pixels = kept.pixels?;
         let (width, height) = (pixels.width.get(), pixels.height.get());
         if let Some(most) = self.picture_side.filter(|most| width.max(height) > *most) {
-            return Some(format!(
-                "The service accepts images of at most {most} pixels per side."
-            ));
+            return Some(format!("The service accepts images of at most {most} pixels per side."));
         }
         let area = u64::from(width) * u64::from(height);
         let most = self.picture_pixels.filter(|most| area > *most)?;
-        Some(format!(
-            "The service accepts images of at most {most} pixels."
-        ))
+        Some(format!("The service accepts images of at most {most} pixels."))
     }
 
     /// Limit on images in one request to a model with this context window, in tokens.
@@ -91,14 +82,12 @@ impl MediaLimits {
     /// Limit on the side of each image, in pixels, in a request with this many images. Returns
     /// `None` if there is none.
     pub fn side_of(&self, pictures: usize) -> Option<u32> {
-        self.side_of_many_pictures
-            .filter(|_| self.many_pictures.is_some_and(|many| pictures > many))
+        self.side_of_many_pictures.filter(|_| self.many_pictures.is_some_and(|many| pictures > many))
     }
 
     /// Limit on the bytes of media in one request, before base64 encoding.
     pub fn bytes(&self) -> Option<u64> {
-        self.request_bytes
-            .map(|bytes| (bytes - bytes / FOR_TEXT) / 4 * 3)
+        self.request_bytes.map(|bytes| (bytes - bytes / FOR_TEXT) / 4 * 3)
     }
 }
 
@@ -113,11 +102,7 @@ mod tests {
     fn picture(bytes: u64, width: u32, height: u32) -> Media {
         Media {
             media_type: "image/png".to_owned(),
-            source: Source::Blob(BlobRef {
-                id: BlobId::new("b"),
-                bytes,
-                pixels: Pixels::new(width, height),
-            }),
+            source: Source::Blob(BlobRef { id: BlobId::new("b"), bytes, pixels: Pixels::new(width, height) }),
             filename: String::new(),
         }
     }
@@ -151,10 +136,7 @@ mod tests {
         let claude = of(Some("anthropic"));
         assert_eq!(claude.pictures(Some(200_000)), 100);
         assert_eq!(claude.pictures(Some(1_000_000)), 600);
-        assert_eq!(
-            (claude.side_of(20), claude.side_of(21)),
-            (None, Some(2_000))
-        );
+        assert_eq!((claude.side_of(20), claude.side_of(21)), (None, Some(2_000)));
         assert_eq!(of(Some("groq")).pictures(None), 5);
         assert_eq!(of(None).pictures(None), usize::MAX);
         assert_eq!(of(Some("groq")).bytes(), Some(2_949_120));

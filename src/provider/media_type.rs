@@ -68,16 +68,8 @@ mod tests {
             ("application/pdf", b"\x89PNG\r\n\x1a\n", "application/pdf"),
         ];
         for (named, content, expected) in table {
-            let kept = BlobRef {
-                id: BlobId::new("b"),
-                bytes: content.len() as u64,
-                pixels: None,
-            };
-            let media = Media {
-                media_type: named.to_owned(),
-                source: Source::Blob(kept),
-                filename: String::new(),
-            };
+            let kept = BlobRef { id: BlobId::new("b"), bytes: content.len() as u64, pixels: None };
+            let media = Media { media_type: named.to_owned(), source: Source::Blob(kept), filename: String::new() };
             assert_eq!(of(&media, content), expected, "{named}");
         }
     }

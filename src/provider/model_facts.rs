@@ -19,11 +19,9 @@ use crate::model::generation::ReasoningEffort;
 use crate::model::{CachePrices, DeclaredModel};
 
 /// The shipped facts, by vendor and model.
-static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedModel>>> =
-    LazyLock::new(|| {
-        serde_json::from_str(include_str!("model_facts/models.json"))
-            .expect("the shipped table is valid; a test reads it")
-    });
+static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedModel>>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("model_facts/models.json")).expect("the shipped table is valid; a test reads it")
+});
 
 /// Host names, and the vendor whose models in the table they serve. Subdomains are included.
 const HOSTS: &[(&str, &str)] = &[
@@ -74,11 +72,7 @@ impl Catalog {
     pub fn new(host: &str, declared: BTreeMap<String, DeclaredModel>) -> Self {
         let mut hosts = HOSTS.iter();
         let vendor = hosts.find(|(known, _)| is_in_domain(host, known));
-        Self {
-            shipped: vendor.and_then(|(_, vendor)| SHIPPED.get(vendor)),
-            declared,
-            ..Self::default()
-        }
+        Self { shipped: vendor.and_then(|(_, vendor)| SHIPPED.get(vendor)), declared, ..Self::default() }
     }
 
     /// Restricts model names to those that the protocol accepts.
@@ -99,10 +93,7 @@ impl Catalog {
         let refused = names.find(|name| !self.names.accepts(name)).cloned();
         drop(names);
         match refused {
-            Some(name) => Err(SetupError::ModelName {
-                name,
-                rule: self.names.rule(),
-            }),
+            Some(name) => Err(SetupError::ModelName { name, rule: self.names.rule() }),
             None => Ok(self),
         }
     }
@@ -129,11 +120,7 @@ impl Catalog {
                 None => shipped,
             }
         };
-        let aliased = || {
-            self.declared
-                .iter()
-                .find(|(_, it)| it.aliases.iter().any(|alias| alias == name))
-        };
+        let aliased = || self.declared.iter().find(|(_, it)| it.aliases.iter().any(|alias| alias == name));
         let declared = self.declared.get_key_value(name).or_else(aliased);
         Some(match declared {
             Some((name, declared)) => known(name).with(declared),
@@ -149,9 +136,7 @@ impl Catalog {
         let others = self.declared.keys().chain(listed);
         let names: BTreeSet<&str> = shipped.chain(others.map(String::as_str)).collect();
         let models = names.into_iter();
-        models
-            .filter_map(|name| self.find(name, last.as_deref()))
-            .collect()
+        models.filter_map(|name| self.find(name, last.as_deref())).collect()
     }
 
     /// The facts in the table. A dated version that the table does not list has the facts of the
@@ -167,9 +152,7 @@ impl ShippedModel {
     fn info(&self, name: &str) -> ModelInfo {
         let limit = |tokens| Limit::new(tokens, Source::Shipped);
         let unknown = ModelInfo::unknown(name);
-        let prices = self
-            .cache_read
-            .map(|read| CachePrices::new(read, self.cache_write));
+        let prices = self.cache_read.map(|read| CachePrices::new(read, self.cache_write));
         ModelInfo {
             context_window: self.context_window.map(limit),
             max_output: self.max_output.map(limit),
@@ -193,11 +176,7 @@ fn undated(name: &str) -> Option<&str> {
         let start = name.len().checked_sub(form.len())?;
         let (rest, end) = name.split_at_checked(start)?;
         let fits = |(c, form): (char, char)| {
-            if form == '0' {
-                c.is_ascii_digit()
-            } else {
-                c == form
-            }
+            if form == '0' { c.is_ascii_digit() } else { c == form }
         };
         (!rest.is_empty() && end.chars().zip(form.chars()).all(fits)).then_some(rest)
     };
@@ -218,10 +197,7 @@ mod tests {
     };
 
     fn openai(declared: &[(&str, DeclaredModel)]) -> Catalog {
-        let declared = declared
-            .iter()
-            .map(|(name, declared)| ((*name).to_owned(), declared.clone()))
-            .collect();
+        let declared = declared.iter().map(|(name, declared)| ((*name).to_owned(), declared.clone())).collect();
         Catalog::new("api.openai.com", declared)
     }
 
@@ -231,16 +207,8 @@ mod tests {
             assert!(SHIPPED[vendor].len() >= 5, "{vendor}");
         }
         for (name, facts) in SHIPPED.values().flatten() {
-            assert!(
-                facts.context_window.is_some_and(|window| window > 0),
-                "{name}"
-            );
-            assert!(
-                facts
-                    .max_output
-                    .is_none_or(|output| Some(output) <= facts.context_window),
-                "{name}"
-            );
+            assert!(facts.context_window.is_some_and(|window| window > 0), "{name}");
+            assert!(facts.max_output.is_none_or(|output| Some(output) <= facts.context_window), "{name}");
         }
     }
 
@@ -249,35 +217,18 @@ mod tests {
         let limit = |tokens| Some(Limit::new(tokens, Source::Shipped));
         let catalog = openai(&[]);
         let gpt = catalog.model("gpt-5").unwrap();
+        assert_eq!((gpt.context_window, gpt.max_output, gpt.source), (limit(400_000), limit(128_000), Source::Shipped));
         assert_eq!(
-            (gpt.context_window, gpt.max_output, gpt.source),
-            (limit(400_000), limit(128_000), Source::Shipped)
-        );
-        assert_eq!(
-            (
-                gpt.supports_tools,
-                gpt.supports_parallel_tools,
-                gpt.supports_temperature
-            ),
+            (gpt.supports_tools, gpt.supports_parallel_tools, gpt.supports_temperature),
             (true, Some(true), Some(false))
         );
         use ReasoningEffort::{High, Low, Medium, Minimal};
-        assert_eq!(
-            gpt.reasoning_efforts.as_deref(),
-            Some(&[Minimal, Low, Medium, High][..])
-        );
+        assert_eq!(gpt.reasoning_efforts.as_deref(), Some(&[Minimal, Low, Medium, High][..]));
         assert_eq!(gpt.input_media, ["image/*", "application/pdf"]);
         let dated = catalog.model("gpt-5-2099-12-31").unwrap();
-        let named = ModelInfo {
-            name: "gpt-5-2099-12-31".into(),
-            display_name: "gpt-5-2099-12-31".into(),
-            ..gpt
-        };
+        let named = ModelInfo { name: "gpt-5-2099-12-31".into(), display_name: "gpt-5-2099-12-31".into(), ..gpt };
         assert_eq!(dated, named);
-        assert_eq!(
-            catalog.model("never-heard-of"),
-            Some(ModelInfo::unknown("never-heard-of"))
-        );
+        assert_eq!(catalog.model("never-heard-of"), Some(ModelInfo::unknown("never-heard-of")));
         assert_eq!(catalog.model(""), None);
     }
 
@@ -297,10 +248,7 @@ mod tests {
         for (host, model, expected) in table {
             assert_eq!(prices(host, model), expected, "{model}");
         }
-        let declared = DeclaredModel {
-            cache_read_percent: Some(0),
-            ..DeclaredModel::default()
-        };
+        let declared = DeclaredModel { cache_read_percent: Some(0), ..DeclaredModel::default() };
         let declared = openai(&[("gpt-4o", declared)]).model("gpt-4o").unwrap();
         assert_eq!(declared.cache_prices, percent(0, 100));
     }
@@ -316,42 +264,17 @@ mod tests {
             ("api.openai.com", "gpt-4", 8_192, 8_192),
             ("api.openai.com", "gpt-3.5-turbo", 16_385, 4_096),
             ("api.anthropic.com", "claude-3.5-sonnet", 200_000, 8_192),
-            (
-                "api.anthropic.com",
-                "claude-3-5-sonnet-20241022",
-                200_000,
-                8_192,
-            ),
-            (
-                "api.anthropic.com",
-                "claude-3-opus-20240229",
-                200_000,
-                4_096,
-            ),
+            ("api.anthropic.com", "claude-3-5-sonnet-20241022", 200_000, 8_192),
+            ("api.anthropic.com", "claude-3-opus-20240229", 200_000, 4_096),
             ("api.anthropic.com", "claude-3-sonnet", 200_000, 4_096),
             ("api.anthropic.com", "claude-3-haiku", 200_000, 4_096),
-            (
-                "generativelanguage.googleapis.com",
-                "gemini-pro",
-                32_000,
-                8_192,
-            ),
-            (
-                "generativelanguage.googleapis.com",
-                "gemini-1.5-pro",
-                1_000_000,
-                8_192,
-            ),
+            ("generativelanguage.googleapis.com", "gemini-pro", 32_000, 8_192),
+            ("generativelanguage.googleapis.com", "gemini-1.5-pro", 1_000_000, 8_192),
         ];
         for (host, name, window, output) in table {
             let model = Catalog::new(host, BTreeMap::new()).model(name).unwrap();
-            let limits = [model.context_window, model.max_output]
-                .map(|limit| limit.map(|limit| limit.tokens));
-            assert_eq!(
-                (limits, model.source),
-                ([Some(window), Some(output)], Source::Shipped),
-                "{name}"
-            );
+            let limits = [model.context_window, model.max_output].map(|limit| limit.map(|limit| limit.tokens));
+            assert_eq!((limits, model.source), ([Some(window), Some(output)], Source::Shipped), "{name}");
         }
     }
 
@@ -371,36 +294,18 @@ mod tests {
             (gpt.name.as_str(), gpt.display_name.as_str(), gpt.source),
             ("gpt-5", "Our GPT", Source::Configured)
         );
-        assert_eq!(
-            gpt.context_window,
-            Some(Limit::new(1_000, Source::Configured))
-        );
+        assert_eq!(gpt.context_window, Some(Limit::new(1_000, Source::Configured)));
         assert_eq!(gpt.max_output, Some(Limit::new(128_000, Source::Shipped)));
         assert!(!gpt.supports_tools && gpt.supports_parallel_tools == Some(true));
-        let names: Vec<String> = catalog
-            .models()
-            .into_iter()
-            .map(|model| model.name)
-            .collect();
-        assert!(
-            names.is_sorted()
-                && names.contains(&"own".to_owned())
-                && names.contains(&"gpt-4o".to_owned())
-        );
+        let names: Vec<String> = catalog.models().into_iter().map(|model| model.name).collect();
+        assert!(names.is_sorted() && names.contains(&"own".to_owned()) && names.contains(&"gpt-4o".to_owned()));
     }
 
     #[test]
     fn what_a_service_lists_wins_over_what_is_shipped_and_loses_to_what_is_declared() {
-        let declared = DeclaredModel {
-            max_output: Some(4_000),
-            ..DeclaredModel::default()
-        };
+        let declared = DeclaredModel { max_output: Some(4_000), ..DeclaredModel::default() };
         let catalog = openai(&[("gpt-4o", declared)]);
-        let smaller = ListedModel {
-            context_window: Some(8_000),
-            tools: Some(false),
-            ..ListedModel::default()
-        };
+        let smaller = ListedModel { context_window: Some(8_000), tools: Some(false), ..ListedModel::default() };
         let list = ModelList {
             models: [
                 ("gpt-5".to_owned(), smaller.clone()),
@@ -418,20 +323,11 @@ mod tests {
             (Source::Discovered, Some(Timestamp::UNIX_EPOCH), false)
         );
         // No response is longer than the context window.
-        assert_eq!(
-            (gpt.context_window, gpt.max_output),
-            (listed(8_000), listed(8_000))
-        );
+        assert_eq!((gpt.context_window, gpt.max_output), (listed(8_000), listed(8_000)));
         assert_eq!(gpt.supports_parallel_tools, Some(true), "as shipped");
         let gpt = catalog.model("gpt-4o").unwrap();
-        assert_eq!(
-            (gpt.source, gpt.discovered),
-            (Source::Configured, Some(Timestamp::UNIX_EPOCH))
-        );
-        assert_eq!(
-            (gpt.context_window, gpt.max_output),
-            (listed(8_000), Some(Limit::new(4_000, Source::Configured)))
-        );
+        assert_eq!((gpt.source, gpt.discovered), (Source::Configured, Some(Timestamp::UNIX_EPOCH)));
+        assert_eq!((gpt.context_window, gpt.max_output), (listed(8_000), Some(Limit::new(4_000, Source::Configured))));
         let new = catalog.model("gpt-new").unwrap();
         assert_eq!((new.source, new.context_window), (Source::Discovered, None));
         let names: Vec<String> = catalog.models().into_iter().map(|it| it.name).collect();
@@ -442,24 +338,13 @@ mod tests {
 
     #[test]
     fn temperature_is_not_sent_to_models_that_refuse_it() {
-        let wanted = Generation {
-            temperature: Temperature::new(1.0),
-            seed: Some(1),
-            ..Generation::default()
-        };
+        let wanted = Generation { temperature: Temperature::new(1.0), seed: Some(1), ..Generation::default() };
         let refused = |name: &str, wanted: &Generation| {
-            let refused = openai(&[])
-                .model(name)
-                .unwrap()
-                .unsupported_settings(wanted);
+            let refused = openai(&[]).model(name).unwrap().unsupported_settings(wanted);
             refused.into_iter().map(|it| it.setting).collect::<Vec<_>>()
         };
         assert_eq!(refused("gpt-5", &wanted), [Setting::Temperature]);
-        for (name, wanted) in [
-            ("gpt-5", &Generation::default()),
-            ("gpt-4o", &wanted),
-            ("never-heard-of", &wanted),
-        ] {
+        for (name, wanted) in [("gpt-5", &Generation::default()), ("gpt-4o", &wanted), ("never-heard-of", &wanted)] {
             assert_eq!(refused(name, wanted), [], "{name}");
         }
     }
@@ -468,14 +353,7 @@ mod tests {
     fn catalog_models_belong_to_their_vendors_hosts() {
         let names = |host: &str| Catalog::new(host, BTreeMap::new()).models().len();
         assert!(names("eu.api.openai.com") > 50);
-        assert_eq!(
-            (
-                names("localhost"),
-                names("api.openai.com.example.org"),
-                names("notopenrouter.ai")
-            ),
-            (0, 0, 0)
-        );
+        assert_eq!((names("localhost"), names("api.openai.com.example.org"), names("notopenrouter.ai")), (0, 0, 0));
     }
 
     #[test]

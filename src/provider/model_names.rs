@@ -16,9 +16,8 @@ pub enum ModelNames {
 impl ModelNames {
     /// Whether the protocol accepts a name.
     pub fn accepts(self, name: &str) -> bool {
-        let segment = |segment: &str| {
-            !matches!(segment, "." | "..") && segment.chars().all(|it| self.takes_character(it))
-        };
+        let segment =
+            |segment: &str| !matches!(segment, "." | "..") && segment.chars().all(|it| self.takes_character(it));
         let has_empty = || name.split('/').any(str::is_empty);
         (1..=MAX_BYTES).contains(&name.len())
             && name.split('/').all(segment)
@@ -31,9 +30,7 @@ impl ModelNames {
     /// Describes the names that the protocol accepts, for error messages.
     pub fn rule(self) -> &'static str {
         match self {
-            Self::InBody => {
-                "a name must not contain control characters, any of ? # % \\, or a segment . or .."
-            }
+            Self::InBody => "a name must not contain control characters, any of ? # % \\, or a segment . or ..",
             Self::InPath => {
                 "a name consists of segments of letters, digits, '.', '_' and '-', separated by '/', and no segment may be . or .."
             }
@@ -43,9 +40,7 @@ impl ModelNames {
     fn takes_character(self, character: char) -> bool {
         match self {
             Self::InBody => !character.is_control() && !matches!(character, '?' | '#' | '%' | '\\'),
-            Self::InPath => {
-                character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-')
-            }
+            Self::InPath => character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-'),
         }
     }
 }

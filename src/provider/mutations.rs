@@ -130,10 +130,8 @@ fn check<D: Decoder>(protocol: Protocol, decoder: impl Fn(&str) -> D) {
         .map(|(file, body, answer)| (file, body, ResponseContent::of(&answer)))
         .collect();
     let all = recordings.len();
-    let recordings: Vec<_> = recordings
-        .into_iter()
-        .filter(|(_, body, said)| read(body).as_ref() == Some(said))
-        .collect();
+    let recordings: Vec<_> =
+        recordings.into_iter().filter(|(_, body, said)| read(body).as_ref() == Some(said)).collect();
     let known = recordings.len();
     assert!(known * 3 > all * 2, "{known} of {all} recordings are plain");
     let mut random = Random::new(0x6d75_7461);
@@ -245,10 +243,7 @@ fn payloads(events: &[sse::Event]) -> Vec<Value> {
 }
 
 fn event(payload: &Value) -> sse::Event {
-    sse::Event {
-        name: payload["type"].as_str().unwrap_or_default().to_owned(),
-        data: payload.to_string(),
-    }
+    sse::Event { name: payload["type"].as_str().unwrap_or_default().to_owned(), data: payload.to_string() }
 }
 
 /// Changes the payload of each event. Returns whether any of them changed.
@@ -273,13 +268,9 @@ fn drop_number(value: &mut Value, number: &str) -> bool {
             if own {
                 fields.remove(number);
             }
-            fields
-                .values_mut()
-                .fold(own, |changed, value| drop_number(value, number) | changed)
+            fields.values_mut().fold(own, |changed, value| drop_number(value, number) | changed)
         }
-        Value::Array(values) => values
-            .iter_mut()
-            .fold(false, |changed, value| drop_number(value, number) | changed),
+        Value::Array(values) => values.iter_mut().fold(false, |changed, value| drop_number(value, number) | changed),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -293,12 +284,8 @@ fn drop_name(value: &mut Value, named: fn(&Value) -> bool) -> bool {
         changed |= fields.remove("name").is_some();
     }
     match value {
-        Value::Object(fields) => fields
-            .values_mut()
-            .fold(changed, |changed, value| drop_name(value, named) | changed),
-        Value::Array(values) => values
-            .iter_mut()
-            .fold(changed, |changed, value| drop_name(value, named) | changed),
+        Value::Object(fields) => fields.values_mut().fold(changed, |changed, value| drop_name(value, named) | changed),
+        Value::Array(values) => values.iter_mut().fold(changed, |changed, value| drop_name(value, named) | changed),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => changed,
     }
 }
@@ -399,17 +386,10 @@ fn chat_at_once(events: &[sse::Event]) -> Option<Vec<sse::Event>> {
             json!({"index": index, "id": format!("call_{index}"), "type": "function", "function": function})
         })
         .collect();
-    let reasons = payloads
-        .iter()
-        .flat_map(|payload| list(&payload["choices"]));
-    let reason = reasons
-        .rev()
-        .find_map(|choice| choice["finish_reason"].as_str())?;
+    let reasons = payloads.iter().flat_map(|payload| list(&payload["choices"]));
+    let reason = reasons.rev().find_map(|choice| choice["finish_reason"].as_str())?;
     let mut delta = json!({"role": "assistant", "content": said.text});
-    for (field, words) in [
-        ("reasoning_content", said.reasoning),
-        ("refusal", said.refusal),
-    ] {
+    for (field, words) in [("reasoning_content", said.reasoning), ("refusal", said.refusal)] {
         if !words.is_empty() {
             delta[field] = json!(words);
         }
@@ -420,10 +400,7 @@ fn chat_at_once(events: &[sse::Event]) -> Option<Vec<sse::Event>> {
     first["choices"] = json!([{"index": 0, "delta": delta, "finish_reason": reason}]);
     let mut events = vec![event(&first)];
     events[0].name.clear();
-    events.push(sse::Event {
-        name: String::new(),
-        data: "[DONE]".to_owned(),
-    });
+    events.push(sse::Event { name: String::new(), data: "[DONE]".to_owned() });
     Some(events)
 }
 
@@ -511,11 +488,8 @@ const RESPONSES: Protocol = Protocol {
     named: |value| value["type"] == "function_call",
     is_end: |event| {
         let ends = ["completed", "incomplete", "done"];
-        ends.iter()
-            .any(|end| event.data.contains(&format!(r#""type":"response.{end}""#)))
-            || ends
-                .iter()
-                .any(|end| event.name == format!("response.{end}"))
+        ends.iter().any(|end| event.data.contains(&format!(r#""type":"response.{end}""#)))
+            || ends.iter().any(|end| event.name == format!("response.{end}"))
     },
     at_once: |events| {
         let last = events.iter().find(|event| (RESPONSES.is_end)(event))?;
@@ -550,11 +524,7 @@ impl Versions {
             self.add("summary", version, &part["text"]);
         }
         for part in list(&item["content"]) {
-            let voice = if item["type"] == "reasoning" {
-                "reasoning"
-            } else {
-                "text"
-            };
+            let voice = if item["type"] == "reasoning" { "reasoning" } else { "text" };
             self.add(voice, version, &part["text"]);
             self.add("refusal", version, &part["refusal"]);
         }
@@ -590,10 +560,7 @@ fn responses_to_the_letter(payloads: &[Value]) -> Option<ResponseContent> {
                     *done.entry(index).or_default() += 1;
                     item.item(&payload["item"], 2);
                 } else {
-                    item.item(
-                        &json!({"type": payload["item"]["type"], "name": payload["item"]["name"]}),
-                        2,
-                    );
+                    item.item(&json!({"type": payload["item"]["type"], "name": payload["item"]["name"]}), 2);
                 }
                 continue;
             }
@@ -626,9 +593,7 @@ fn responses_to_the_letter(payloads: &[Value]) -> Option<ResponseContent> {
         said.reasoning.push_str(&item.words("summary")?);
         said.reasoning.push_str(&item.words("reasoning")?);
     }
-    done.values()
-        .all(|times| *times == 1)
-        .then(|| said.sorted())
+    done.values().all(|times| *times == 1).then(|| said.sorted())
 }
 
 /// Gemini.

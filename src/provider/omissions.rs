@@ -20,10 +20,7 @@ pub(super) fn names(message: &Message, most: usize) -> impl Iterator<Item = Prom
     let parts = message.parts.iter().enumerate();
     let calls = parts.filter_map(|(at, stored)| Some((at, stored.part.content.as_call()?)));
     let renamed = calls.filter(move |(_, call)| !call_names::is_accepted(&call.name, most));
-    renamed.map(|(position, _)| PromptNote {
-        kind: PromptNoteKind::Unsupported,
-        ..part(message, position, NAME)
-    })
+    renamed.map(|(position, _)| PromptNote { kind: PromptNoteKind::Unsupported, ..part(message, position, NAME) })
 }
 
 /// Notes that the part at `position` is not sent, and why.
@@ -32,10 +29,5 @@ pub(super) fn part(message: &Message, position: usize, why: &str) -> PromptNote 
 }
 
 fn note(message: &Message, part: Option<usize>, text: &str) -> PromptNote {
-    PromptNote {
-        kind: PromptNoteKind::Dropped,
-        message: Some(message.id.clone()),
-        part,
-        text: text.to_owned(),
-    }
+    PromptNote { kind: PromptNoteKind::Dropped, message: Some(message.id.clone()), part, text: text.to_owned() }
 }

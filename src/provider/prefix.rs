@@ -29,13 +29,7 @@ pub(super) struct Prefix {
 impl Prefix {
     /// Creates the hash for a prompt with these messages.
     pub(super) fn of(messages: &[Message]) -> Self {
-        Self {
-            hash: XxHash3_128::new(),
-            sha256: messages
-                .iter()
-                .any(has_sha256_fingerprint)
-                .then(Sha256::new),
-        }
+        Self { hash: XxHash3_128::new(), sha256: messages.iter().any(has_sha256_fingerprint).then(Sha256::new) }
     }
 
     /// Adds an element: its kind and its fields. Lengths are hashed too, so that different fields
@@ -109,21 +103,13 @@ mod tests {
     const OLD: &str = "e3b0c44298fc1c149afbf4c8996fb924";
 
     fn answer(fingerprint: &str, content: Content) -> Message {
-        let response = ModelResponse {
-            prompt_fingerprint: Some(fingerprint.to_owned()),
-            ..testing::response("main/model")
-        };
-        Message {
-            response: Some(response),
-            ..testing::message(Role::Assistant, vec![Part::new(content)])
-        }
+        let response =
+            ModelResponse { prompt_fingerprint: Some(fingerprint.to_owned()), ..testing::response("main/model") };
+        Message { response: Some(response), ..testing::message(Role::Assistant, vec![Part::new(content)]) }
     }
 
     fn thought() -> Content {
-        Content::Reasoning {
-            text: "Hm.".to_owned(),
-            redacted: false,
-        }
+        Content::Reasoning { text: "Hm.".to_owned(), redacted: false }
     }
 
     #[test]

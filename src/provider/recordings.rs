@@ -124,21 +124,12 @@ pub(super) fn assembled(chunks: &[Chunk]) -> AssembledResponse {
 /// for a file. Returns the number of recordings.
 pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) -> usize {
     let recordings = recordings(dialect);
-    for Recording {
-        file,
-        body,
-        expected,
-    } in &recordings
-    {
+    for Recording { file, body, expected } in &recordings {
         let (chunks, result) = decode(decoder(file), [body.as_slice()]);
         if let Some(error) = expected["errors"].get(0) {
             let fault = result.expect_err(file);
             let words = [fault.message.as_str(), fault.code.as_str()];
-            assert_eq!(
-                words,
-                [text(error, "message"), text(error, "code")],
-                "{file}"
-            );
+            assert_eq!(words, [text(error, "message"), text(error, "code")], "{file}");
             continue;
         }
         assert_eq!(result, Ok(()), "{file}");
@@ -225,17 +216,10 @@ fn recordings(dialect: &str) -> Vec<Recording> {
         .filter(|(_, expected)| expected["dialect"] == dialect)
         .map(|(file, expected)| {
             let bytes = fs::read(folder.join(&file)).expect("a recording");
-            let body = if file.ends_with(".chunks.txt") {
-                framed(dialect, last_stream(&bytes, &expected))
-            } else {
-                bytes
-            };
+            let body =
+                if file.ends_with(".chunks.txt") { framed(dialect, last_stream(&bytes, &expected)) } else { bytes };
             let expected = corrected(&file, expected);
-            Recording {
-                file,
-                body,
-                expected,
-            }
+            Recording { file, body, expected }
         })
         .collect();
     assert!(!recordings.is_empty(), "{dialect}");
@@ -263,10 +247,7 @@ fn last_stream<'a>(lines: &'a [u8], expected: &Value) -> &'a [u8] {
     if expected["extra"]["concatenated_streams"].is_null() {
         return lines;
     }
-    let mut begins = lines
-        .windows(BEGINS.len())
-        .enumerate()
-        .filter(|(_, window)| *window == BEGINS);
+    let mut begins = lines.windows(BEGINS.len()).enumerate().filter(|(_, window)| *window == BEGINS);
     begins.next_back().map_or(lines, |(at, _)| &lines[at..])
 }
 
@@ -387,11 +368,9 @@ fn check_calls(file: &str, answer: &AssembledResponse, expected: &Value) {
             let arguments: Value = serde_json::from_str(&call.arguments).expect(file);
             let written = match &expected["args"] {
                 Value::String(text) => serde_json::from_str(text).expect(file),
-                written @ (Value::Null
-                | Value::Bool(_)
-                | Value::Number(_)
-                | Value::Array(_)
-                | Value::Object(_)) => written.clone(),
+                written @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                    written.clone()
+                }
             };
             assert_eq!(arguments, written, "{file}");
         } else {
@@ -420,12 +399,7 @@ fn check_items(file: &str, parts: &[Part], expected: &Value) {
 }
 
 fn check_finish(file: &str, answer: &AssembledResponse, expected: &Value) {
-    let AssembledResponse {
-        parts,
-        calls,
-        pictures: _,
-        finish,
-    } = answer;
+    let AssembledResponse { parts, calls, pictures: _, finish } = answer;
     let extra = &expected["extra"];
     let said = text(expected, "finish_reason");
     // The reason why a response of the Responses API is incomplete is more specific than its
@@ -444,11 +418,7 @@ fn check_finish(file: &str, answer: &AssembledResponse, expected: &Value) {
         "stop" | "completed" | "end_turn" | "stop_sequence" | "STOP" => FinishReason::Stop,
         other => panic!("{file}: {other}"),
     };
-    assert_eq!(
-        (finish.reason, finish.provider_reason.as_str()),
-        (reason, word),
-        "{file}"
-    );
+    assert_eq!((finish.reason, finish.provider_reason.as_str()), (reason, word), "{file}");
     assert_eq!(finish.response_id, text(expected, "id"), "{file}");
     assert_eq!(finish.provider_model, text(expected, "model"), "{file}");
 }

@@ -117,9 +117,7 @@ impl RefusedMedia {
             return answer;
         }
         let refused = self.clone();
-        Box::pin(answer.map(move |chunk| {
-            chunk.map_err(|error| refused.record_rejection(&provider, &prompt, error))
-        }))
+        Box::pin(answer.map(move |chunk| chunk.map_err(|error| refused.record_rejection(&provider, &prompt, error))))
     }
 
     fn record_rejection(&self, provider: &impl Provider, prompt: &Prompt, error: Error) -> Error {
@@ -136,11 +134,7 @@ impl RefusedMedia {
         for media in named {
             self.add(Key::of(&prompt.model, media), &reason);
         }
-        Error {
-            kind: Kind::BadRequest,
-            should_retry: Some(true),
-            ..error
-        }
+        Error { kind: Kind::BadRequest, should_retry: Some(true), ..error }
     }
 
     fn add(&self, key: Key, reason: &str) {
@@ -173,11 +167,7 @@ impl Key {
 /// The media of a prompt that an error is about: the media at the path that the error names.
 /// Otherwise, if its message or code is about a kind of media, the media of that kind which the
 /// model has not yet responded to, or all of that kind.
-fn refused<'a>(
-    error: &Error,
-    prompt: &'a Prompt,
-    body: impl FnOnce() -> Option<Value>,
-) -> Vec<&'a Media> {
+fn refused<'a>(error: &Error, prompt: &'a Prompt, body: impl FnOnce() -> Option<Value>) -> Vec<&'a Media> {
     match error.kind {
         Kind::BadRequest | Kind::TooLong => {}
         Kind::Auth | Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
@@ -224,9 +214,7 @@ fn content_at<'a>(body: &'a Value, path: &str) -> Option<&'a str> {
 
 /// The content of a part of a request: base64 or a URL. Returns `None` if the part is not media.
 fn content(node: &Value) -> Option<&str> {
-    CONTENTS
-        .iter()
-        .find_map(|place| node.pointer(place)?.as_str())
+    CONTENTS.iter().find_map(|place| node.pointer(place)?.as_str())
 }
 
 /// The media of a prompt that has this content.
@@ -237,9 +225,10 @@ fn medium<'a>(prompt: &'a Prompt, content: &str) -> Option<&'a Media> {
     };
     let is_it = |media: &&Media| match &media.source {
         Source::Url(url) => url == content,
-        Source::Blob(kept) => prompt.contents.get(&kept.id).is_some_and(|bytes| {
-            data.len() == bytes.len().div_ceil(3) * 4 && STANDARD.encode(bytes) == data
-        }),
+        Source::Blob(kept) => prompt
+            .contents
+            .get(&kept.id)
+            .is_some_and(|bytes| data.len() == bytes.len().div_ceil(3) * 4 && STANDARD.encode(bytes) == data),
     };
     let messages = prompt.transcript.messages().iter();
     messages.flat_map(|message| message.media()).find(is_it)
@@ -250,8 +239,7 @@ fn kind(error: &Error) -> Option<MediaKind> {
     static KINDS: LazyLock<Vec<(MediaKind, Regex)>> = LazyLock::new(|| {
         let about = |(kind, words): (MediaKind, &str)| {
             let near = r"[^.;]{0,80}";
-            let pattern =
-                format!(r"(?i)\b{CANNOT}\b{near}\b{words}\b|\b{words}\b{near}\b{CANNOT}\b");
+            let pattern = format!(r"(?i)\b{CANNOT}\b{near}\b{words}\b|\b{words}\b{near}\b{CANNOT}\b");
             (kind, Regex::new(&pattern).expect("a constant, and tested"))
         };
         MEDIA_NOUNS.into_iter().map(about).collect()
@@ -259,9 +247,7 @@ fn kind(error: &Error) -> Option<MediaKind> {
     if PICTURE_CODES.contains(&error.code.as_str()) {
         return Some(MediaKind::Image);
     }
-    let found = KINDS
-        .iter()
-        .find(|(_, words)| words.is_match(&error.message));
+    let found = KINDS.iter().find(|(_, words)| words.is_match(&error.message));
     found.map(|(kind, _)| *kind)
 }
 

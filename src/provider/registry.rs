@@ -45,20 +45,14 @@ impl std::fmt::Display for UnresolvedModel {
         let Self { model, unusable } = self;
         match unusable {
             None => write!(f, "no configured provider has the model {model}"),
-            Some(why) => write!(
-                f,
-                "the provider of the model {model} cannot be called: {why}"
-            ),
+            Some(why) => write!(f, "the provider of the model {model} cannot be called: {why}"),
         }
     }
 }
 
 impl From<&str> for UnresolvedModel {
     fn from(model: &str) -> Self {
-        Self {
-            model: model.to_owned(),
-            unusable: None,
-        }
+        Self { model: model.to_owned(), unusable: None }
     }
 }
 
@@ -189,8 +183,7 @@ mod tests {
 
         fn call(&self, _: Arc<Prompt>) -> ResponseStream {
             let told = self.0.lock().unwrap();
-            told.recv_timeout(PATIENCE)
-                .expect("the other task did not run");
+            told.recv_timeout(PATIENCE).expect("the other task did not run");
             stream::iter([Ok(Chunk::Text("Here.".to_owned()))]).boxed()
         }
     }
@@ -225,10 +218,7 @@ mod tests {
 
     fn large(model: &str) -> Arc<Prompt> {
         let prompt = testing::prompt(vec![testing::user("What is this?")]);
-        let mut prompt = Prompt {
-            model: model.to_owned(),
-            ..prompt
-        };
+        let mut prompt = Prompt { model: model.to_owned(), ..prompt };
         let content = vec![0; LARGE_PROMPT_BYTES].into();
         prompt.contents.insert(BlobId::new("picture"), content);
         Arc::new(prompt)
@@ -240,10 +230,7 @@ mod tests {
         let (tell, told) = mpsc::sync_channel(4);
         let told = Mutex::new(told);
         let noting: Arc<dyn Provider> = Arc::new(Noting { begun, told });
-        let model = Registry::default()
-            .with("noting", noting)
-            .resolve("noting/m")
-            .unwrap();
+        let model = Registry::default().with("noting", noting).resolve("noting/m").unwrap();
         let mut calls = Vec::new();
         for whose in ["a", "a", "a", "b"] {
             let mut answer = model.call(&TenantId::new(whose), large(whose));

@@ -25,19 +25,12 @@ const EFFORTS: [ReasoningEffort; 7] = [
 
 /// The levels of effort of a model whose levels are unknown, if it cannot disable reasoning: those
 /// that every reasoning model supports. A level that a model does not support fails the call.
-pub(super) const COMMON_LEVELS: [ReasoningEffort; 3] = [
-    ReasoningEffort::Low,
-    ReasoningEffort::Medium,
-    ReasoningEffort::High,
-];
+pub(super) const COMMON_LEVELS: [ReasoningEffort; 3] =
+    [ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
 
 /// The levels of effort of another model whose levels are unknown.
-pub(super) const COMMON_LEVELS_AND_NONE: [ReasoningEffort; 4] = [
-    ReasoningEffort::None,
-    ReasoningEffort::Low,
-    ReasoningEffort::Medium,
-    ReasoningEffort::High,
-];
+pub(super) const COMMON_LEVELS_AND_NONE: [ReasoningEffort; 4] =
+    [ReasoningEffort::None, ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
 
 /// The budget for a level of effort, for a service that supports only budgets. The values are
 /// Google's where it documents them.
@@ -124,12 +117,7 @@ impl PastReasoning {
     /// Properties of reasoning for a service that sends it regardless of its position in the
     /// conversation, or never.
     pub(super) fn anywhere(own: bool, attached: bool) -> Self {
-        Self {
-            has_metadata: attached,
-            own,
-            in_loop: false,
-            in_calling_turn: false,
-        }
+        Self { has_metadata: attached, own, in_loop: false, in_calling_turn: false }
     }
 }
 
@@ -188,28 +176,16 @@ pub enum ForcedCalls {
 
 impl ReasoningRule {
     /// Reasoning is never sent.
-    pub const NEVER: Self = Self {
-        kept: ReasoningKept::Never,
-        of: ReasoningAuthor::SameModel,
-    };
+    pub const NEVER: Self = Self { kept: ReasoningKept::Never, of: ReasoningAuthor::SameModel };
 
     /// Reasoning with a signature or encrypted content is sent to the model that wrote it.
-    pub const SIGNED: Self = Self {
-        kept: ReasoningKept::Always,
-        of: ReasoningAuthor::SameModelSigned,
-    };
+    pub const SIGNED: Self = Self { kept: ReasoningKept::Always, of: ReasoningAuthor::SameModelSigned };
 
     /// The model's own reasoning in the current tool loop is sent.
-    pub const OWN_IN_LOOP: Self = Self {
-        kept: ReasoningKept::InLoop,
-        of: ReasoningAuthor::SameModel,
-    };
+    pub const OWN_IN_LOOP: Self = Self { kept: ReasoningKept::InLoop, of: ReasoningAuthor::SameModel };
 
     /// All reasoning in the current tool loop, and in turns with tool calls, is sent.
-    pub const ALL_WHILE_CALLS: Self = Self {
-        kept: ReasoningKept::WhileCalls,
-        of: ReasoningAuthor::AnyModel,
-    };
+    pub const ALL_WHILE_CALLS: Self = Self { kept: ReasoningKept::WhileCalls, of: ReasoningAuthor::AnyModel };
 
     /// Whether this reasoning is sent. Used both to encode requests and to estimate their size.
     pub fn includes(self, reasoning: PastReasoning) -> bool {
@@ -251,13 +227,8 @@ pub(super) fn levels(
 ) -> Vec<ReasoningEffort> {
     let mut levels: BTreeMap<Vec<u8>, ReasoningEffort> = BTreeMap::new();
     for effort in EFFORTS {
-        let wanted = fitted(&Generation {
-            reasoning_effort: Some(effort),
-            ..Generation::default()
-        });
-        let is_refused = cannot_take(&wanted)
-            .iter()
-            .any(|it| it.setting == Setting::ReasoningEffort);
+        let wanted = fitted(&Generation { reasoning_effort: Some(effort), ..Generation::default() });
+        let is_refused = cannot_take(&wanted).iter().any(|it| it.setting == Setting::ReasoningEffort);
         let sent = wanted.reasoning_effort.filter(|_| !is_refused);
         if let Some(level) = sent
             && let Some(bytes) = written(level)

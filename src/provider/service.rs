@@ -10,8 +10,7 @@ use super::{
     rules::{PastReasoning, Rules},
 };
 use crate::model::{
-    Generation, Media, Message, Prompt, PromptFormat, PromptNote, RequestDiff, Role,
-    generation::Unsupported,
+    Generation, Media, Message, Prompt, PromptFormat, PromptNote, RequestDiff, Role, generation::Unsupported,
 };
 
 /// A streamed model response. It ends after [`Chunk::Finished`] or an error. A stream that ends
@@ -68,11 +67,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// The settings that cannot be sent to the model together with tools. They are left out or
     /// replaced by the form that the model accepts, and reported to the host.
-    fn unsupported_settings_with_tools(
-        &self,
-        _: &ModelInfo,
-        _wanted: &Generation,
-    ) -> Vec<Unsupported> {
+    fn unsupported_settings_with_tools(&self, _: &ModelInfo, _wanted: &Generation) -> Vec<Unsupported> {
         Vec::new()
     }
 

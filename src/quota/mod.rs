@@ -82,8 +82,7 @@ impl TokenReservation {
 
 impl Drop for TokenReservation {
     fn drop(&mut self) {
-        self.quotas
-            .charge(&self.tenant, self.reserved, self.charged);
+        self.quotas.charge(&self.tenant, self.reserved, self.charged);
     }
 }
 
@@ -180,11 +179,7 @@ impl Quotas {
 
     /// Reads the limits of a tenant and its use from the database. `running` is its number of running turns on this
     /// replica.
-    pub async fn state(
-        &self,
-        tenant: &TenantId,
-        running: usize,
-    ) -> Result<TenantState, store::Error> {
+    pub async fn state(&self, tenant: &TenantId, running: usize) -> Result<TenantState, store::Error> {
         self.read_limits().await?;
         let in_force = self.limits(tenant);
         let found = self.store.tenant_use(&[tenant.as_str()]).await?;
@@ -200,11 +195,7 @@ impl Quotas {
                 stored.saturating_add_signed(unreported)
             }),
         };
-        Ok(TenantState {
-            own: self.own_limits(tenant),
-            in_force,
-            used,
-        })
+        Ok(TenantState { own: self.own_limits(tenant), in_force, used })
     }
 
     /// Counts one request of a tenant against its rate limit, or returns the limit that it exceeds.
@@ -212,15 +203,9 @@ impl Quotas {
         let Some(limit) = self.limits(tenant).requests_per_second else {
             return Ok(());
         };
-        let exceeded = |retry_after| Exceeded {
-            quota: Quota::RequestsPerSecond,
-            limit,
-            retry_after,
-        };
+        let exceeded = |retry_after| Exceeded { quota: Quota::RequestsPerSecond, limit, retry_after };
         let cost = cost(1, limit, REQUEST_BURST).ok_or_else(|| exceeded(None))?;
-        let taken = self.with(tenant, |used, now| {
-            used.requests.take(now, cost, REQUEST_BURST)
-        });
+        let taken = self.with(tenant, |used, now| used.requests.take(now, cost, REQUEST_BURST));
         taken.map_err(|wait| exceeded(Some(wait)))
     }
 
@@ -254,11 +239,7 @@ impl Quotas {
         if limit > 0 && retry_after.is_none() {
             return Ok(());
         }
-        Err(Exceeded {
-            quota: Quota::TokensPerMinute,
-            limit,
-            retry_after: retry_after.filter(|_| limit > 0),
-        })
+        Err(Exceeded { quota: Quota::TokensPerMinute, limit, retry_after: retry_after.filter(|_| limit > 0) })
     }
 
     /// Checks whether a tenant may store more.
@@ -277,11 +258,7 @@ impl Quotas {
         if stored.saturating_add(more) < limit {
             return Ok(());
         }
-        Err(Exceeded {
-            quota: Quota::StoredBytes,
-            limit,
-            retry_after: None,
-        })
+        Err(Exceeded { quota: Quota::StoredBytes, limit, retry_after: None })
     }
 
     /// Subtracts bytes that were counted when they were written and have been removed since.
@@ -422,9 +399,7 @@ impl Quotas {
 
     /// Reports this replica's use, for the other replicas.
     async fn report(&self, running: &BTreeMap<TenantId, u64>) -> Result<(), store::Error> {
-        let is_limited = |tenant: &&TenantId| {
-            self.limits(tenant).running_turns.is_some() && !self.is_deleted(tenant)
-        };
+        let is_limited = |tenant: &&TenantId| self.limits(tenant).running_turns.is_some() && !self.is_deleted(tenant);
         let mut here: BTreeMap<TenantId, (u64, Duration)> = running
             .keys()
             .filter(is_limited)
@@ -450,9 +425,7 @@ impl Quotas {
             for (tenant, bytes) in &unreported {
                 written.add(tenant, -bytes);
                 // Counted here until the next read from the database includes it.
-                self.with(tenant, |used, _| {
-                    used.stored = used.stored.saturating_add_signed(*bytes)
-                });
+                self.with(tenant, |used, _| used.stored = used.stored.saturating_add_signed(*bytes));
             }
         }
         Ok(())
@@ -467,10 +440,7 @@ impl Quotas {
             return Ok(());
         }
         let tenants: Vec<&str> = limited.iter().map(TenantId::as_str).collect();
-        let claimed = self
-            .store
-            .claim_measuring(known_at, &tenants, MAX_MEASUREMENT_AGE)
-            .await?;
+        let claimed = self.store.claim_measuring(known_at, &tenants, MAX_MEASUREMENT_AGE).await?;
         let mut first = Ok(());
         for tenant in claimed {
             if let Err(error) = self.measure_one(&tenant).await {
@@ -491,18 +461,12 @@ impl Quotas {
             }
         };
         let is_complete = measured.is_ok();
-        self.store
-            .end_measure(tenant, measuring, is_complete)
-            .await?;
+        self.store.end_measure(tenant, measuring, is_complete).await?;
         measured
     }
 
     /// Sets a tenant's own limits. They are in force on this replica when it returns. Owed tokens are forgiven.
-    pub async fn set_limits(
-        &self,
-        tenant: &TenantId,
-        limits: TenantLimits,
-    ) -> Result<(), store::Error> {
+    pub async fn set_limits(&self, tenant: &TenantId, limits: TenantLimits) -> Result<(), store::Error> {
         self.store.set_tenant_limits(tenant, &limits).await?;
         if let Some(used) = self.lock().get_mut(tenant) {
             used.tokens = RateLimiter::default();
@@ -544,8 +508,7 @@ impl Quotas {
         let deleted: BTreeSet<_> = deleted.into_iter().map(|it| it.tenant).collect();
         *self.own.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(own);
         // State from before a tenant's deletion must not be kept.
-        self.lock()
-            .retain(|tenant, _| !deleted.contains(tenant) && !ended.contains(tenant));
+        self.lock().retain(|tenant, _| !deleted.contains(tenant) && !ended.contains(tenant));
         for tenant in deleted.iter().chain(&ended) {
             self.store.written().forget(tenant);
         }
@@ -595,12 +558,8 @@ impl Quotas {
 
     fn take_unreported(&self) -> BTreeMap<TenantId, Duration> {
         let mut used = self.lock();
-        let spenders = used
-            .iter_mut()
-            .filter(|(_, used)| !used.unreported.is_zero());
-        spenders
-            .map(|(tenant, used)| (tenant.clone(), std::mem::take(&mut used.unreported)))
-            .collect()
+        let spenders = used.iter_mut().filter(|(_, used)| !used.unreported.is_zero());
+        spenders.map(|(tenant, used)| (tenant.clone(), std::mem::take(&mut used.unreported))).collect()
     }
 
     fn put_back(&self, spent: BTreeMap<TenantId, Duration>) {
@@ -617,8 +576,7 @@ impl Quotas {
             used.running_elsewhere = found.running_elsewhere;
             used.reserved_elsewhere = found.reserved_elsewhere;
             // The value read does not include tokens that were spent since and not reported yet.
-            used.tokens
-                .set_owed(now, found.tokens_owed.saturating_add(used.unreported));
+            used.tokens.set_owed(now, found.tokens_owed.saturating_add(used.unreported));
             used.stored = found.stored_bytes.unwrap_or(found.written_bytes);
             used.is_known = true;
         }
@@ -649,12 +607,7 @@ impl Quotas {
 
 /// Whether there is a limit that is shared by all replicas.
 fn is_shared(limits: &TenantLimits) -> bool {
-    let TenantLimits {
-        running_turns,
-        requests_per_second: _,
-        tokens_per_minute,
-        stored_bytes,
-    } = limits;
+    let TenantLimits { running_turns, requests_per_second: _, tokens_per_minute, stored_bytes } = limits;
     running_turns.is_some() || tokens_per_minute.is_some() || stored_bytes.is_some()
 }
 
@@ -674,12 +627,7 @@ mod tests {
         let check = |many, limit, time, expected| assert_eq!(cost(many, limit, time), expected);
         check(1, 1, second, Some(second));
         check(1, 1_000, second, Some(Duration::from_millis(1)));
-        check(
-            600,
-            60,
-            Duration::from_mins(1),
-            Some(Duration::from_mins(10)),
-        );
+        check(600, 60, Duration::from_mins(1), Some(Duration::from_mins(10)));
         check(0, 60, second, Some(Duration::ZERO));
         check(1, 0, second, None);
     }

@@ -10,9 +10,7 @@ use jiff::Timestamp;
 
 use super::{
     Session, SessionState,
-    change::{
-        Answer, AnswerKind, Change, ClosedBy, ClosedCall, Event, RequestedCall, ResultMessage,
-    },
+    change::{Answer, AnswerKind, Change, ClosedBy, ClosedCall, Event, RequestedCall, ResultMessage},
 };
 use crate::model::{CallId, MessageId, ToolExecutor, event::WaitsFor};
 
@@ -107,11 +105,7 @@ pub struct AnswersOutcome<'a> {
 /// Decides about answers. Accepted are only calls of the live turn that were handed out, each at most once, and none if
 /// a cancel of the turn was requested.
 pub fn apply<'a>(seen: &AnswerSnapshot, answers: &Answers<'a>) -> AnswersOutcome<'a> {
-    let Batch {
-        closed,
-        approved,
-        left,
-    } = Batch::new(seen, answers);
+    let Batch { closed, approved, left } = Batch::new(seen, answers);
     let asked_before = |call: &&OpenCall| call.deadline.is_some();
     // In sequential execution, the next call is handed out after the result of the previous one.
     let due = match closed.is_empty() || left.iter().any(asked_before) {
@@ -119,11 +113,7 @@ pub fn apply<'a>(seen: &AnswerSnapshot, answers: &Answers<'a>) -> AnswersOutcome
         false => left.first().copied(),
     };
     let is_due = |call: &OpenCall| due.is_some_and(|due| due.id == call.id);
-    let pending: Vec<&OpenCall> = left
-        .iter()
-        .copied()
-        .filter(|call| call.deadline.is_some() || is_due(call))
-        .collect();
+    let pending: Vec<&OpenCall> = left.iter().copied().filter(|call| call.deadline.is_some() || is_due(call)).collect();
     if closed.is_empty() && approved.is_empty() {
         return AnswersOutcome {
             change: None,
@@ -146,34 +136,22 @@ pub fn apply<'a>(seen: &AnswerSnapshot, answers: &Answers<'a>) -> AnswersOutcome
         writing.ask(call);
     }
     if !approved.is_empty() || due.is_some() {
-        let runs = |call: &&OpenCall| {
-            call.waits_for != WaitsFor::Approval || approved.iter().any(|(it, _)| it.id == call.id)
-        };
-        let (to_run, to_decide): (Vec<&OpenCall>, Vec<&OpenCall>) =
-            pending.iter().copied().partition(runs);
+        let runs =
+            |call: &&OpenCall| call.waits_for != WaitsFor::Approval || approved.iter().any(|(it, _)| it.id == call.id);
+        let (to_run, to_decide): (Vec<&OpenCall>, Vec<&OpenCall>) = pending.iter().copied().partition(runs);
         writing.action_required(&to_run, &to_decide);
     }
     if let Some((first, _)) = closed.first().filter(|_| closes) {
         writing.complete_batch(first, resumes);
     } else {
-        let asked_now =
-            |call: &OpenCall| is_due(call) || approved.iter().any(|(it, _)| it.id == call.id);
+        let asked_now = |call: &OpenCall| is_due(call) || approved.iter().any(|(it, _)| it.id == call.id);
         writing.wait_for(&pending, asked_now);
     }
-    let mut to_run: BTreeSet<CallId> = approved
-        .iter()
-        .map(|(call, _)| *call)
-        .filter(by_mcp)
-        .map(id)
-        .collect();
+    let mut to_run: BTreeSet<CallId> = approved.iter().map(|(call, _)| *call).filter(by_mcp).map(id).collect();
     let requested = due.filter(|call| call.waits_for != WaitsFor::Approval);
     to_run.extend(requested.filter(by_mcp).map(id));
     AnswersOutcome {
-        accepted: closed
-            .iter()
-            .map(|(call, _)| id(call))
-            .chain(approved.iter().map(|(call, _)| id(call)))
-            .collect(),
+        accepted: closed.iter().map(|(call, _)| id(call)).chain(approved.iter().map(|(call, _)| id(call))).collect(),
         change: Some(writing.change),
         to_run,
         resumes,
@@ -207,12 +185,8 @@ impl<'s, 'a> Batch<'s, 'a> {
     fn new(seen: &'s AnswerSnapshot, answers: &Answers<'a>) -> Self {
         let session = &seen.session;
         let counts = session.state.is_live() && session.cancel.is_none();
-        let open: BTreeMap<&CallId, &OpenCall> = seen
-            .open
-            .iter()
-            .filter(|_| counts)
-            .map(|call| (&call.id, call))
-            .collect();
+        let open: BTreeMap<&CallId, &OpenCall> =
+            seen.open.iter().filter(|_| counts).map(|call| (&call.id, call)).collect();
         let mut named = BTreeSet::new();
         let first = answers.closing.iter().filter(|it| named.insert(&it.call));
         let closed: Vec<_> = first
@@ -227,11 +201,7 @@ impl<'s, 'a> Batch<'s, 'a> {
             .filter(|(call, _)| call.awaits_approval() && !is_closed(&call.id))
             .collect();
         let left = seen.open.iter().filter(|it| !is_closed(&it.id)).collect();
-        Self {
-            closed,
-            approved,
-            left,
-        }
+        Self { closed, approved, left }
     }
 }
 
@@ -267,16 +237,11 @@ struct Writing<'s, 'a> {
 
 impl<'s, 'a> Writing<'s, 'a> {
     fn new(seen: &'s AnswerSnapshot, answers: &Answers<'a>) -> Self {
-        Self {
-            seen,
-            answers: *answers,
-            change: Change::of(&seen.session),
-        }
+        Self { seen, answers: *answers, change: Change::of(&seen.session) }
     }
 
     fn close(&mut self, call: &OpenCall, answer: &'a Answer) {
-        self.change
-            .event(call.step, Event::CallCompleted(call.id.clone()));
+        self.change.event(call.step, Event::CallCompleted(call.id.clone()));
         let session = &mut self.change.session;
         session.open_calls = session.open_calls.saturating_sub(1);
         self.change.count_result(answer.tokens);
@@ -301,35 +266,17 @@ impl<'s, 'a> Writing<'s, 'a> {
         self.hand_out(call, call.waits_for, request, None);
     }
 
-    fn hand_out(
-        &mut self,
-        call: &OpenCall,
-        waits_for: WaitsFor,
-        request: Vec<u8>,
-        edited: Option<String>,
-    ) {
+    fn hand_out(&mut self, call: &OpenCall, waits_for: WaitsFor, request: Vec<u8>, edited: Option<String>) {
         let step = self.change.session.step;
-        let event = Event::CallRequested {
-            call: call.id.clone(),
-            waits_for,
-            request,
-        };
+        let event = Event::CallRequested { call: call.id.clone(), waits_for, request };
         self.change.event(step, event);
-        self.change.requested_calls.push(RequestedCall {
-            call: call.id.clone(),
-            waits_for,
-            edited,
-        });
+        self.change.requested_calls.push(RequestedCall { call: call.id.clone(), waits_for, edited });
     }
 
     fn action_required(&mut self, to_run: &[&OpenCall], to_decide: &[&OpenCall]) {
         let step = self.change.session.step;
         let event = Event::ActionRequired {
-            calls: to_run
-                .iter()
-                .chain(to_decide)
-                .map(|call| id(call))
-                .collect(),
+            calls: to_run.iter().chain(to_decide).map(|call| id(call)).collect(),
             to_run: to_run.len(),
         };
         self.change.event(step, event);
@@ -351,22 +298,12 @@ impl<'s, 'a> Writing<'s, 'a> {
     }
 
     fn resume(&mut self) {
-        let Answers {
-            next,
-            replica,
-            lease,
-            ..
-        } = self.answers;
+        let Answers { next, replica, lease, .. } = self.answers;
         self.change.lease = Some(lease);
         let session = &mut self.change.session;
         session.give_to(replica);
         session.takeovers = 0;
-        let NextStep {
-            started: Some(started),
-            size_offset,
-            revision,
-        } = next
-        else {
+        let NextStep { started: Some(started), size_offset, revision } = next else {
             return;
         };
         // The owner begins the step if the revision differs or if messages are queued for the turn.
@@ -377,17 +314,12 @@ impl<'s, 'a> Writing<'s, 'a> {
         session.attempt = 1;
         let prompt_tokens = session.context_tokens() + size_offset;
         let step = session.step;
-        let event = Event::StepStarted {
-            revision: *revision,
-            prompt_tokens,
-            started: started.clone(),
-        };
+        let event = Event::StepStarted { revision: *revision, prompt_tokens, started: started.clone() };
         self.change.event(step, event);
     }
 
     fn wait_for(&mut self, pending: &[&OpenCall], asked_now: impl Fn(&OpenCall) -> bool) {
-        let (now, before): (Vec<&OpenCall>, Vec<&OpenCall>) =
-            pending.iter().copied().partition(|call| asked_now(call));
+        let (now, before): (Vec<&OpenCall>, Vec<&OpenCall>) = pending.iter().copied().partition(|call| asked_now(call));
         let deadlines = before.iter().filter_map(|call| call.deadline);
         self.change.session.wake_at = deadlines.chain(self.seen.session.turn_deadline).min();
         self.change.wake_within = now.iter().map(|call| call.timeout).min();

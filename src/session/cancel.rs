@@ -33,11 +33,7 @@ pub enum EarlierCancel {
 
 /// Cancels the live turn. Returns `None` if no turn is live, or not the given one. A repeated request applies only to
 /// the turn of the first request. The first cancel determines the reason; a later one may still request a rollback.
-pub fn apply(
-    session: &Session,
-    cancel: &Cancel<'_>,
-    before: Option<&EarlierCancel>,
-) -> Option<Change<'static>> {
+pub fn apply(session: &Session, cancel: &Cancel<'_>, before: Option<&EarlierCancel>) -> Option<Change<'static>> {
     let live = session.live_turn()?;
     let means = cancel.turn.is_none_or(|turn| turn == live);
     let reached = match before {

@@ -18,9 +18,8 @@ use super::{
     rows::Rows,
 };
 use crate::model::{
-    Anchor, BlobId, CallId, Category, CompactionId, Content, Ending, MessageId, Part, PartSize,
-    Payload, RequestId, Seq, StepPosition, ToolOutcome, ToolResult, TurnId, TurnResult,
-    UsagePurpose, UsageTotals,
+    Anchor, BlobId, CallId, Category, CompactionId, Content, Ending, MessageId, Part, PartSize, Payload, RequestId,
+    Seq, StepPosition, ToolOutcome, ToolResult, TurnId, TurnResult, UsagePurpose, UsageTotals,
     command::TurnRequest,
     event::{CallCancelReason, WaitsFor},
     message::StoredPart,
@@ -168,11 +167,8 @@ impl<'a> Change<'a> {
 
     /// Adds the cost of a step's model call.
     pub(super) fn spend(&mut self, cost: &StepCost<'a>) {
-        self.usage = cost.call.map(|_| ModelUsage {
-            purpose: UsagePurpose::Turn,
-            model: cost.model,
-            totals: cost.totals(),
-        });
+        self.usage =
+            cost.call.map(|_| ModelUsage { purpose: UsagePurpose::Turn, model: cost.model, totals: cost.totals() });
     }
 
     /// Adds the cost of a step's model call, and its measured size.
@@ -207,10 +203,7 @@ impl<'a> Change<'a> {
     /// Adds an event that belongs to no step and whose payload is complete. `size` is the number of messages, for a
     /// change of the model.
     pub(super) fn append_event(&mut self, payload: &Payload, size: Option<i64>) {
-        let complete = Event::Complete {
-            payload: Box::new(payload.clone()),
-            size,
-        };
+        let complete = Event::Complete { payload: Box::new(payload.clone()), size };
         self.event_at(StepPosition::default(), complete);
     }
 
@@ -407,10 +400,7 @@ impl ClosedCall<'_> {
         }
         StoredPart {
             part,
-            size: PartSize {
-                tokens,
-                category: Category::ToolResults,
-            },
+            size: PartSize { tokens, category: Category::ToolResults },
             estimator: String::new(),
             pruned: None,
         }

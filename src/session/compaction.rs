@@ -84,26 +84,16 @@ pub fn expire(session: &Session) -> Option<Change<'static>> {
     }
     let mut change = Change::of(session);
     change.session.compaction = None;
-    change.compactions.push(CompactionChange::Fails {
-        compaction: lost.id.clone(),
-        info: None,
-    });
+    change.compactions.push(CompactionChange::Fails { compaction: lost.id.clone(), info: None });
     let event = Event::CompactionExpired(lost.id.clone());
     change.event_at(StepPosition::default(), event);
     Some(change)
 }
 
 /// Fails a compaction. Returns `None` if it is not running.
-pub fn fail<'a>(
-    session: &Session,
-    compaction: &CompactionId,
-    given_up: &FailedCompaction<'a>,
-) -> Option<Change<'a>> {
+pub fn fail<'a>(session: &Session, compaction: &CompactionId, given_up: &FailedCompaction<'a>) -> Option<Change<'a>> {
     let mut change = end(session, compaction)?;
-    change.compactions.push(CompactionChange::Fails {
-        compaction: compaction.clone(),
-        info: Some(given_up.info),
-    });
+    change.compactions.push(CompactionChange::Fails { compaction: compaction.clone(), info: Some(given_up.info) });
     change.add_uncounted(given_up.rows);
     spend(&mut change, given_up.cost);
     Some(change)
@@ -151,10 +141,9 @@ pub fn revert(
     change.session.context_version += 1;
     change.change_counters(&-applied.shift);
     change.append_event(reverted, None);
-    change.compactions.push(CompactionChange::Reverts {
-        compaction: compaction.clone(),
-        at: change.session.last_seq(),
-    });
+    change
+        .compactions
+        .push(CompactionChange::Reverts { compaction: compaction.clone(), at: change.session.last_seq() });
     Some(change)
 }
 
@@ -171,9 +160,6 @@ fn end(session: &Session, compaction: &CompactionId) -> Option<Change<'static>> 
 
 fn spend<'a>(change: &mut Change<'a>, cost: &'a Cost) {
     let totals = cost.totals();
-    change.usage = (totals.calls > 0).then_some(ModelUsage {
-        purpose: UsagePurpose::Compaction,
-        model: &cost.model,
-        totals,
-    });
+    change.usage =
+        (totals.calls > 0).then_some(ModelUsage { purpose: UsagePurpose::Compaction, model: &cost.model, totals });
 }

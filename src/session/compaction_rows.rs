@@ -50,9 +50,7 @@ impl Cost {
     /// The totals over all calls.
     pub fn totals(&self) -> UsageTotals {
         let calls = self.calls.iter();
-        calls.fold(UsageTotals::default(), |sum, usage| {
-            sum.plus(usage.as_ref())
-        })
+        calls.fold(UsageTotals::default(), |sum, usage| sum.plus(usage.as_ref()))
     }
 }
 

@@ -22,9 +22,7 @@ pub struct StepCost<'a> {
 impl StepCost<'_> {
     /// The number of calls and their tokens.
     pub fn totals(&self) -> UsageTotals {
-        self.call
-            .map(|usage| UsageTotals::default().plus(usage))
-            .unwrap_or_default()
+        self.call.map(|usage| UsageTotals::default().plus(usage)).unwrap_or_default()
     }
 }
 
@@ -39,7 +37,5 @@ pub(super) fn grown(session: &Session, measured: &Anchor) -> Option<f64> {
     let Some(newest) = newest.map(f64::from) else {
         return session.growth;
     };
-    Some(session.growth.map_or(newest, |before| {
-        (1.0 - NEWEST_GROWTH) * before + NEWEST_GROWTH * newest
-    }))
+    Some(session.growth.map_or(newest, |before| (1.0 - NEWEST_GROWTH) * before + NEWEST_GROWTH * newest))
 }

@@ -30,10 +30,7 @@ impl NewSession<'_> {
     pub fn empty(&self) -> Session {
         Session {
             state: SessionState::Idle,
-            fence: Fence {
-                epoch: self.last_epoch,
-                op: 0,
-            },
+            fence: Fence { epoch: self.last_epoch, op: 0 },
             written_by: None,
             owner: None,
             lease_is_over: true,
@@ -63,11 +60,7 @@ pub fn create<'a>(new: &NewSession<'a>) -> Change<'a> {
 }
 
 /// Creates a session with its first turn. Returns `None` if the turn is based on another revision than the first.
-pub fn admit<'a>(
-    new: &NewSession<'a>,
-    turn: &NewTurn<'a>,
-    heir: NewOwner<'_>,
-) -> Option<Change<'a>> {
+pub fn admit<'a>(new: &NewSession<'a>, turn: &NewTurn<'a>, heir: NewOwner<'_>) -> Option<Change<'a>> {
     let admitted = start::admit(&new.empty(), turn, StartFrom::Input, heir)?;
     Some(creating(admitted, new))
 }

@@ -32,11 +32,7 @@ pub struct Deletion<'a> {
 }
 
 /// Deletes a session. Returns `None` if it has changed since the caller read it, or is already deleted.
-pub fn delete<'a>(
-    session: &Session,
-    open: &[OpenCall],
-    deletion: &Deletion<'a>,
-) -> Option<Change<'a>> {
+pub fn delete<'a>(session: &Session, open: &[OpenCall], deletion: &Deletion<'a>) -> Option<Change<'a>> {
     let seen = deletion.turn.as_ref().map(|(turn, _)| *turn);
     let unmoved = session.fence == deletion.fence && session.live_turn() == seen;
     let is_meant = deletion.revision.is_none_or(|it| it == session.revision);
@@ -51,11 +47,7 @@ pub fn delete<'a>(
             end: QueueEnd::Withdrawn(why),
             event: change.events.len(),
         });
-        let event = Event::Withdrawn {
-            message: waiting.message,
-            why,
-            payload: deletion.dropped.to_vec(),
-        };
+        let event = Event::Withdrawn { message: waiting.message, why, payload: deletion.dropped.to_vec() };
         change.event_at(StepPosition::default(), event);
     }
     if let Some((_, end)) = &deletion.turn {
@@ -76,11 +68,7 @@ pub fn delete<'a>(
 
 /// Takes the live turn from its owner before a session is deleted, so that it makes no further progress. Returns `None`
 /// if no turn is live, it was already taken for that, or `revision` is not the current one.
-pub fn take_over_for_deletion(
-    session: &Session,
-    revision: Option<i64>,
-    heir: NewOwner<'_>,
-) -> Option<Change<'static>> {
+pub fn take_over_for_deletion(session: &Session, revision: Option<i64>, heir: NewOwner<'_>) -> Option<Change<'static>> {
     session.live_turn()?;
     let cause = session.cancel.as_ref().map(|cancel| cancel.cause);
     let is_meant = revision.is_none_or(|it| it == session.revision);
@@ -91,20 +79,12 @@ pub fn take_over_for_deletion(
     change.lease = Some(heir.lease);
     let becoming = &mut change.session;
     becoming.give_to(heir.replica);
-    becoming.cancel = Some(CancelRequest {
-        cause: CancelCause::SessionDeleted,
-        reason: String::new(),
-        rollback: false,
-    });
+    becoming.cancel =
+        Some(CancelRequest { cause: CancelCause::SessionDeleted, reason: String::new(), rollback: false });
     Some(change)
 }
 
 /// Whether an idle session was unused for longer than `limit`, or than its own time to live if that is shorter.
-pub fn is_unused(
-    session: &Session,
-    unused: Duration,
-    limit: Duration,
-    own: Option<Duration>,
-) -> bool {
+pub fn is_unused(session: &Session, unused: Duration, limit: Duration, own: Option<Duration>) -> bool {
     session.state == SessionState::Idle && unused > own.map_or(limit, |own| own.min(limit))
 }

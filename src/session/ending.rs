@@ -108,11 +108,7 @@ pub(super) fn end_turn<'a>(change: &mut Change<'a>, open: &[OpenCall], end: &Tur
 fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: SyntheticResult<'a>) {
     let step = change.session.step;
     for call in open {
-        let event = Event::CallCancelled {
-            call: call.id.clone(),
-            tool: call.tool.clone(),
-            reason: synthetic.reason,
-        };
+        let event = Event::CallCancelled { call: call.id.clone(), tool: call.tool.clone(), reason: synthetic.reason };
         change.event(step, event);
         change.count_result(synthetic.tokens);
         change.closed.push(ClosedCall {
@@ -126,11 +122,7 @@ fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: SyntheticRes
     let Some(first) = open.first() else {
         return;
     };
-    let message = ResultMessage {
-        id: first.results.clone(),
-        step: first.step,
-        overhead: synthetic.overhead,
-    };
+    let message = ResultMessage { id: first.results.clone(), step: first.step, overhead: synthetic.overhead };
     let at = change.events.len();
     change.event(step, Event::MessageCommitted(first.results.clone()));
     change.message = Some((at, message));
@@ -141,14 +133,8 @@ fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: SyntheticRes
 fn over<'a>(change: &mut Change<'a>, end: &TurnEnd<'a>) {
     let step = change.session.step;
     let waiting = change.session.waiting();
-    let ended = Payload::TurnEnded {
-        ending: end.ending.clone(),
-        result: end.result.clone(),
-    };
-    let event = Event::TurnEnded {
-        ended: Box::new(ended),
-        waiting,
-    };
+    let ended = Payload::TurnEnded { ending: end.ending.clone(), result: end.result.clone() };
+    let event = Event::TurnEnded { ended: Box::new(ended), waiting };
     change.event(step, event);
     change.turn.end = Some((end.ending, end.result));
     change.is_use = end.result.elapsed >= ONE_USE;

@@ -44,12 +44,7 @@ pub struct CopyRange {
 }
 
 /// Claims the id of a fork, and copies its first messages. `context_version` is that of the source.
-pub fn claim<'a>(
-    new: &NewSession<'a>,
-    forking: &ForkCopy<'a>,
-    context_version: i64,
-    first: &CopyRange,
-) -> Change<'a> {
+pub fn claim<'a>(new: &NewSession<'a>, forking: &ForkCopy<'a>, context_version: i64, first: &CopyRange) -> Change<'a> {
     let mut change = creation::create(new);
     add(&mut change, forking, first);
     let becoming = &mut change.session;
@@ -61,11 +56,7 @@ pub fn claim<'a>(
 }
 
 /// Copies the next messages. Returns `None` if the claim has expired.
-pub fn copy<'a>(
-    session: &Session,
-    forking: &ForkCopy<'a>,
-    piece: &CopyRange,
-) -> Option<Change<'a>> {
+pub fn copy<'a>(session: &Session, forking: &ForkCopy<'a>, piece: &CopyRange) -> Option<Change<'a>> {
     let mut change = claimed(session, forking.claim).filter(|_| !session.lease_is_over)?;
     add(&mut change, forking, piece);
     Some(change)
@@ -74,12 +65,7 @@ pub fn copy<'a>(
 /// Turns a fork into a session after all messages were copied. Returns `None` if the claim has expired.
 pub fn open<'a>(session: &Session, forking: &ForkCopy<'a>) -> Option<Change<'a>> {
     let mut change = claimed(session, forking.claim).filter(|_| !session.lease_is_over)?;
-    change.fork = Some(Forked {
-        source: forking.source,
-        at: forking.at,
-        copies: None,
-        opens: true,
-    });
+    change.fork = Some(Forked { source: forking.source, at: forking.at, copies: None, opens: true });
     change.lease = Some(Duration::ZERO);
     change.is_use = true;
     change.session.lease_is_over = true;
@@ -112,12 +98,7 @@ fn claimed(session: &Session, claim: &TurnId) -> Option<Change<'static>> {
 }
 
 fn add<'a>(change: &mut Change<'a>, forking: &ForkCopy<'a>, piece: &CopyRange) {
-    change.fork = Some(Forked {
-        source: forking.source,
-        at: forking.at,
-        copies: piece.seqs,
-        opens: false,
-    });
+    change.fork = Some(Forked { source: forking.source, at: forking.at, copies: piece.seqs, opens: false });
     change.lease = Some(forking.lease);
     change.session.lease_is_over = false;
     change.change_counters(&piece.shift);

@@ -24,8 +24,7 @@ pub struct Import<'a> {
 /// Appends messages. The fence and the turn do not change. Returns `None` if a turn is running, or the session has
 /// changed since it was read.
 pub fn import<'a>(session: &Session, import: &Import<'a>) -> Option<Change<'a>> {
-    let unmoved =
-        session.context_version == import.context_version && session.fence == import.fence;
+    let unmoved = session.context_version == import.context_version && session.fence == import.fence;
     if session.state != SessionState::Idle || !unmoved {
         return None;
     }

@@ -45,10 +45,7 @@ fn apply<'a>(session: &Session, marking: &Marking<'a>, mark: Mark) -> Option<Cha
     }
     let mut change = Change::of(session);
     change.session.context_version += 1;
-    change.marks = Some(Marks {
-        places: marking.places,
-        mark,
-    });
+    change.marks = Some(Marks { places: marking.places, mark });
     change.append_event(marking.event, None);
     Some(change)
 }

@@ -236,8 +236,7 @@ impl Session {
     /// After a turn that failed or was cancelled, only some messages still start a turn. Returns the ids of those that
     /// no longer do.
     pub(super) fn clear_turn_starts(&mut self) -> Vec<MessageId> {
-        let starts =
-            |waiting: &&mut QueuedMessage| waiting.starts_turn && !waiting.starts_in_any_case();
+        let starts = |waiting: &&mut QueuedMessage| waiting.starts_turn && !waiting.starts_in_any_case();
         let starting = self.queue.iter_mut().filter(starts);
         starting
             .map(|waiting| {

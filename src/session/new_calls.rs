@@ -66,10 +66,7 @@ impl Batch {
     pub fn requested(&self) -> BTreeSet<CallId> {
         let runs = |call: &&NewCall| {
             call.executor == ToolExecutor::Mcp
-                && matches!(
-                    call.handling,
-                    CallHandling::Requested(WaitsFor::Result { .. })
-                )
+                && matches!(call.handling, CallHandling::Requested(WaitsFor::Result { .. }))
         };
         let calls = self.calls.iter().filter(runs);
         calls.map(|call| call.id.clone()).collect()
@@ -83,10 +80,7 @@ impl Batch {
 
     /// The shortest timeout of the calls that are handed out immediately. Returns `None` if there are none.
     pub fn first_timeout(&self) -> Option<Duration> {
-        let asked = self
-            .calls
-            .iter()
-            .filter(|call| call.handling.is_requested());
+        let asked = self.calls.iter().filter(|call| call.handling.is_requested());
         asked.map(|call| call.timeout).min()
     }
 }

@@ -14,13 +14,8 @@ const EVENTS_RECHECK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Events that other rows refer to. They are kept but not shown: when a result was pruned or a compaction reverted,
 /// what a turn was doing when it was cancelled, and each change of the configuration.
-const REFERRED_TO: [&str; 5] = [
-    "session_updated",
-    "context_pruned",
-    "context_restored",
-    "compaction_reverted",
-    "turn_cancelled",
-];
+const REFERRED_TO: [&str; 5] =
+    ["session_updated", "context_pruned", "context_restored", "compaction_reverted", "turn_cancelled"];
 
 /// One of the oldest events of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,33 +56,18 @@ impl OldEvents {
     /// event that started the last step of a turn is kept, because it contains the revision that the turn used.
     pub fn remove(&self, age: Duration, now: Timestamp) -> Removal {
         let Some(newest) = self.events.last() else {
-            return Removal {
-                gone: Vec::new(),
-                from: self.first,
-                since: now,
-            };
+            return Removal { gone: Vec::new(), from: self.first, since: now };
         };
         let old = now.saturating_sub(age).unwrap_or(Timestamp::MIN);
-        let goes = |event: &&OldEvent| {
-            event.at < old && self.live_from.is_none_or(|live| event.seq < live)
-        };
+        let goes = |event: &&OldEvent| event.at < old && self.live_from.is_none_or(|live| event.seq < live);
         let stays = |event: &&OldEvent| !goes(event);
-        let from = self
-            .events
-            .iter()
-            .find(stays)
-            .map_or(Seq(newest.seq.0 + 1), |event| event.seq);
+        let from = self.events.iter().find(stays).map_or(Seq(newest.seq.0 + 1), |event| event.seq);
         let since = self.events.iter().filter(stays).map(|event| event.at).min();
         let is_needed = |event: &&OldEvent| {
-            REFERRED_TO.contains(&event.kind.as_str())
-                || event.kind == "step_started" && event.of_last_step
+            REFERRED_TO.contains(&event.kind.as_str()) || event.kind == "step_started" && event.of_last_step
         };
-        let gone = self
-            .events
-            .iter()
-            .filter(|event| event.seq < from && !is_needed(event))
-            .map(|event| event.seq)
-            .collect();
+        let gone =
+            self.events.iter().filter(|event| event.seq < from && !is_needed(event)).map(|event| event.seq).collect();
         let since = match since {
             // The session is checked again immediately.
             None if self.is_full => newest.at,

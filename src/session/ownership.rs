@@ -25,12 +25,7 @@ pub struct NewOwner<'a> {
 /// Takes over a turn that was read without an owner under `epoch`. Returns `None` if it has an owner now, or its epoch
 /// has changed. Only a takeover from an owner whose lease expired counts as a failure; a released turn or a timed-out
 /// call does not.
-pub fn take_over(
-    session: &Session,
-    epoch: i64,
-    heir: NewOwner<'_>,
-    now: Timestamp,
-) -> Option<Change<'static>> {
+pub fn take_over(session: &Session, epoch: i64, heir: NewOwner<'_>, now: Timestamp) -> Option<Change<'static>> {
     let is_due = match session.state {
         SessionState::Running => session.lease_is_over,
         SessionState::AwaitingTools => session.wake_at.is_some_and(|at| at < now),
@@ -47,10 +42,7 @@ pub fn take_over(
         change.session.takeovers += u32::from(!handed_over);
         change.session.attempt += 1;
         let takeovers = change.session.takeovers;
-        let event = Event::TurnRecovered {
-            handed_over,
-            takeovers,
-        };
+        let event = Event::TurnRecovered { handed_over, takeovers };
         change.event(session.step, event);
     }
     Some(change)
@@ -58,12 +50,7 @@ pub fn take_over(
 
 /// Gives a turn again to the replica that the row names as its owner but that does not know it. The new epoch
 /// invalidates statements of that replica that are still in progress.
-pub fn adopt(
-    session: &Session,
-    turn: &TurnId,
-    epoch: i64,
-    heir: NewOwner<'_>,
-) -> Option<Change<'static>> {
+pub fn adopt(session: &Session, turn: &TurnId, epoch: i64, heir: NewOwner<'_>) -> Option<Change<'static>> {
     runs(session, turn, epoch, heir.replica)?;
     let mut change = Change::of(session);
     change.session.give_to(heir.replica);
@@ -81,19 +68,12 @@ pub fn repeat(
     now: Timestamp,
 ) -> Option<Change<'static>> {
     runs(session, turn, epoch, heir.replica)?;
-    let left = Session {
-        lease_is_over: true,
-        ..session.clone()
-    };
+    let left = Session { lease_is_over: true, ..session.clone() };
     take_over(&left, epoch, heir, now)
 }
 
 /// Releases a turn at this position, so that any replica can take it over immediately.
-pub fn hand_over(
-    session: &Session,
-    right: TurnFence<'_>,
-    replica: &str,
-) -> Option<Change<'static>> {
+pub fn hand_over(session: &Session, right: TurnFence<'_>, replica: &str) -> Option<Change<'static>> {
     if session.fence.op != right.fence.op {
         return None;
     }
@@ -101,12 +81,7 @@ pub fn hand_over(
 }
 
 /// Like [`hand_over`], whatever its position under the epoch.
-pub fn release(
-    session: &Session,
-    turn: &TurnId,
-    epoch: i64,
-    replica: &str,
-) -> Option<Change<'static>> {
+pub fn release(session: &Session, turn: &TurnId, epoch: i64, replica: &str) -> Option<Change<'static>> {
     runs(session, turn, epoch, replica)?;
     let mut change = Change::of(session);
     change.lease = Some(Duration::ZERO);

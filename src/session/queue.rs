@@ -59,17 +59,8 @@ pub fn enqueue<'a>(
 }
 
 fn interrupt(session: &Session, heir: NewOwner<'_>) -> Option<Change<'static>> {
-    let request = CancelRequest {
-        cause: CancelCause::Interrupted,
-        reason: String::new(),
-        rollback: false,
-    };
-    let cancel = Cancel {
-        turn: None,
-        request: &request,
-        replica: heir.replica,
-        lease: heir.lease,
-    };
+    let request = CancelRequest { cause: CancelCause::Interrupted, reason: String::new(), rollback: false };
+    let cancel = Cancel { turn: None, request: &request, replica: heir.replica, lease: heir.lease };
     cancel::apply(session, &cancel, None)
 }
 
@@ -88,20 +79,15 @@ pub fn withdraw(
     };
     let mut change = Change::of(session);
     let becoming = &mut change.session.queue;
-    let gone: Vec<QueuedMessage> = becoming
-        .extract_if(.., |waiting| which.has(&waiting.message) && is_due(waiting))
-        .collect();
+    let gone: Vec<QueuedMessage> =
+        becoming.extract_if(.., |waiting| which.has(&waiting.message) && is_due(waiting)).collect();
     for QueuedMessage { message, .. } in gone {
         change.queue.removed.push(RemovedMessage {
             message: message.clone(),
             end: QueueEnd::Withdrawn(why),
             event: change.events.len(),
         });
-        let event = Event::Withdrawn {
-            message,
-            why,
-            payload: payload.to_vec(),
-        };
+        let event = Event::Withdrawn { message, why, payload: payload.to_vec() };
         change.event_at(StepPosition::default(), event);
     }
     (!change.queue.removed.is_empty()).then_some(change)

@@ -31,10 +31,7 @@ pub fn update<'a>(session: &Session, revision: &NewRevision<'a>) -> Option<Chang
     change.is_use = true;
     for payload in revision.events {
         let is_switch = matches!(payload, Payload::ModelSwitched(_));
-        change.append_event(
-            payload,
-            is_switch.then_some(session.counters.messages.into()),
-        );
+        change.append_event(payload, is_switch.then_some(session.counters.messages.into()));
     }
     Some(change)
 }

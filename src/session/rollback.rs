@@ -37,22 +37,15 @@ pub(super) fn apply(ended: &mut Change<'_>, back: &RollbackTarget) {
     let at = ended.session.last_seq();
     for AppliedCompaction { id, shift } in &back.compactions {
         ended.change_counters(&-*shift);
-        ended.compactions.push(CompactionChange::Reverts {
-            compaction: id.clone(),
-            at,
-        });
+        ended.compactions.push(CompactionChange::Reverts { compaction: id.clone(), at });
         let event = Event::CompactionReverted(id.clone());
         ended.event_at(StepPosition::default(), event);
     }
     let becoming = &mut ended.session;
     let swaps = i64::try_from(back.compactions.len()).unwrap_or(i64::MAX);
-    let is_that_again =
-        |measured: &&(Anchor, Timestamp)| measured.0.version + swaps == becoming.context_version;
+    let is_that_again = |measured: &&(Anchor, Timestamp)| measured.0.version + swaps == becoming.context_version;
     let known = back.before.as_ref().filter(is_that_again);
     becoming.context_version += 1;
-    becoming.anchor = known.map(|(anchor, _)| Anchor {
-        version: becoming.context_version,
-        ..anchor.clone()
-    });
+    becoming.anchor = known.map(|(anchor, _)| Anchor { version: becoming.context_version, ..anchor.clone() });
     ended.anchor_time = known.map_or(AnchorTime::AsBefore, |(_, at)| AnchorTime::At(*at));
 }

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::counters::TokenCounters;
-use crate::model::{
-    AppliedMessage, MessageId, ModelResponse, Payload, Role, event::StepPosition,
-    message::StoredPart,
-};
+use crate::model::{AppliedMessage, MessageId, ModelResponse, Payload, Role, event::StepPosition, message::StoredPart};
 
 /// A message to be written, with its id and the sizes of its parts, which an `InputMessage` does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,11 +67,7 @@ pub struct Rows {
 impl Rows {
     /// No rows yet.
     pub fn new(estimator: &str, offset: i64) -> Self {
-        Self {
-            estimator: estimator.to_owned(),
-            offset,
-            ..Self::default()
-        }
+        Self { estimator: estimator.to_owned(), offset, ..Self::default() }
     }
 
     /// Adds an event.
@@ -87,32 +80,18 @@ impl Rows {
         let event = self.events.len();
         let id = message.id.clone();
         self.event(Payload::MessageCommitted { message: id }, at);
-        self.messages.push(MessageRow {
-            event,
-            step: at.step,
-            is_summary: false,
-            message,
-        });
+        self.messages.push(MessageRow { event, step: at.step, is_summary: false, message });
     }
 
     /// Adds the event of a compaction, with the summary that becomes part of the transcript.
     pub fn summary(&mut self, payload: Payload, summary: NewMessage) {
-        self.messages.push(MessageRow {
-            event: self.events.len(),
-            step: 0,
-            is_summary: true,
-            message: summary,
-        });
+        self.messages.push(MessageRow { event: self.events.len(), step: 0, is_summary: true, message: summary });
         self.event(payload, StepPosition::default());
     }
 
     /// Adds a part of a message that a later write commits.
     pub fn early_part(&mut self, message: &MessageId, position: usize, part: StoredPart) {
-        self.early.push(EarlyPart {
-            message: message.clone(),
-            position,
-            part,
-        });
+        self.early.push(EarlyPart { message: message.clone(), position, part });
     }
 
     /// The number of events.

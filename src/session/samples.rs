@@ -11,8 +11,8 @@ use super::{
     rows::{NewMessage, Rows},
 };
 use crate::model::{
-    Anchor, CallId, Category, Compaction, CompactionId, CompactionState, Content, Delivery, Fence,
-    MessageId, Part, PartSize, Payload, Role, Seq, TokenBasis, TokenCount, TurnId, UsageTotals,
+    Anchor, CallId, Category, Compaction, CompactionId, CompactionState, Content, Delivery, Fence, MessageId, Part,
+    PartSize, Payload, Role, Seq, TokenBasis, TokenCount, TurnId, UsageTotals,
     compaction::{Strategy, Trigger},
     event::{StepPosition, WaitsFor},
     message::StoredPart,
@@ -81,10 +81,7 @@ pub(crate) fn asap(message: &str) -> QueuedMessage {
 
 /// A message that is queued for the end of the running turn.
 pub(super) fn when_idle(message: &str) -> QueuedMessage {
-    QueuedMessage {
-        delivery: Delivery::WhenIdle,
-        ..asap(message)
-    }
+    QueuedMessage { delivery: Delivery::WhenIdle, ..asap(message) }
 }
 
 /// A measured call whose prompt had this many tokens.
@@ -103,22 +100,13 @@ pub(super) fn measured(model: &str, version: i64, input: u32) -> Anchor {
 
 /// Rows of a response: an event, and a message of one part with this many tokens.
 pub(super) fn answer_rows(tokens: u32) -> Rows {
-    let at = StepPosition {
-        step: 2,
-        attempt: 3,
-    };
+    let at = StepPosition { step: 2, attempt: 3 };
     let mut rows = Rows::new("test", 300);
-    let updated = Payload::SessionUpdated {
-        revision: 7,
-        paths: Vec::new(),
-    };
+    let updated = Payload::SessionUpdated { revision: 7, paths: Vec::new() };
     rows.event(updated, at);
     let text = StoredPart {
         part: Part::new(Content::Text("words".to_owned())),
-        size: PartSize {
-            tokens,
-            category: Category::Assistant,
-        },
+        size: PartSize { tokens, category: Category::Assistant },
         estimator: "test".to_owned(),
         pruned: None,
     };
@@ -144,11 +132,7 @@ pub(super) fn event_summaries(events: &[(StepPosition, Event)]) -> Vec<String> {
     let word = |(at, event): &(StepPosition, Event)| {
         let what = match event {
             Event::CallCompleted(call) => format!("completed {call}"),
-            Event::CallRequested {
-                call,
-                waits_for: WaitsFor::Approval,
-                ..
-            } => format!("approval {call}"),
+            Event::CallRequested { call, waits_for: WaitsFor::Approval, .. } => format!("approval {call}"),
             Event::CallRequested { call, .. } => format!("requested {call}"),
             Event::CallCancelled { call, tool, .. } => format!("closed {call} of {tool}"),
             Event::ActionRequired { calls, to_run } => {
@@ -179,12 +163,7 @@ fn payload_summary(payload: &Payload, size: Option<i64>) -> String {
 
 /// A compaction with this id and no other data.
 pub(super) fn compaction(id: &str) -> Compaction {
-    let nothing = TokenCount {
-        tokens: 0,
-        basis: TokenBasis::Heuristic,
-        estimator: String::new(),
-        margin: 0,
-    };
+    let nothing = TokenCount { tokens: 0, basis: TokenBasis::Heuristic, estimator: String::new(), margin: 0 };
     Compaction {
         id: Some(CompactionId::new(id)),
         state: CompactionState::Running,

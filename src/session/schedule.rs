@@ -46,11 +46,7 @@ fn deeds() -> impl Strategy<Value = Vec<Action>> {
         some(Action::Finish),
         flagged(Action::Stop),
     ];
-    let delivery = prop_oneof![
-        Just(Delivery::Asap),
-        Just(Delivery::WhenIdle),
-        Just(Delivery::Interrupt),
-    ];
+    let delivery = prop_oneof![Just(Delivery::Asap), Just(Delivery::WhenIdle), Just(Delivery::Interrupt),];
     let queue = prop_oneof![
         2 => (replica, delivery, any::<bool>())
             .prop_map(|(who, delivery, starts)| Action::Enqueue(who, delivery, starts)),
@@ -91,11 +87,7 @@ enum First {
 }
 
 fn first() -> impl Strategy<Value = First> {
-    prop_oneof![
-        Just(First::Runs),
-        Just(First::Waits),
-        Just(First::RunsWithCalls),
-    ]
+    prop_oneof![Just(First::Runs), Just(First::Waits), Just(First::RunsWithCalls),]
 }
 
 impl First {
@@ -151,11 +143,7 @@ fn ten_million_changes_violate_no_invariant() {
         for deed in &deeds {
             world.does(*deed, None);
         }
-        assert_eq!(
-            world.violations,
-            Vec::<String>::new(),
-            "{first:?} {deeds:?}"
-        );
+        assert_eq!(world.violations, Vec::<String>::new(), "{first:?} {deeds:?}");
         changes += world.changes;
     }
 }
@@ -178,9 +166,6 @@ fn each_guard_that_is_switched_off_is_found() {
     for guard in Guard::ALL {
         let found = found_without(guard);
         let expected = guard.found();
-        assert!(
-            expected.iter().any(|begins| found.starts_with(begins)),
-            "{guard:?}: {found}"
-        );
+        assert!(expected.iter().any(|begins| found.starts_with(begins)), "{guard:?}: {found}");
     }
 }

@@ -40,21 +40,12 @@ pub enum StartFrom {
 
 /// Starts a turn in an idle session. Returns `None` if the session is not idle, its configuration has changed, or there
 /// is nothing to respond to.
-pub fn admit<'a>(
-    session: &Session,
-    new: &NewTurn<'a>,
-    opening: StartFrom,
-    heir: NewOwner<'_>,
-) -> Option<Change<'a>> {
+pub fn admit<'a>(session: &Session, new: &NewTurn<'a>, opening: StartFrom, heir: NewOwner<'_>) -> Option<Change<'a>> {
     let asks = match opening {
         StartFrom::Input | StartFrom::Question => true,
         StartFrom::Answered => !session.queue.is_empty(),
     };
-    if asks {
-        begin(session, new, heir)
-    } else {
-        None
-    }
+    if asks { begin(session, new, heir) } else { None }
 }
 
 /// Starts a turn for a queued message that starts turns. The first step begins when the message is taken. Returns
@@ -67,11 +58,7 @@ pub fn start_for<'a>(
 ) -> Option<Change<'a>> {
     let mut starting = session.queue.iter().filter(|waiting| waiting.starts_turn);
     let waits = starting.any(|waiting| waiting.message == *message);
-    if waits {
-        begin(session, new, heir)
-    } else {
-        None
-    }
+    if waits { begin(session, new, heir) } else { None }
 }
 
 fn begin<'a>(session: &Session, new: &NewTurn<'a>, heir: NewOwner<'_>) -> Option<Change<'a>> {

@@ -78,12 +78,7 @@ fn leaving(taken: &TakenMessage<'_>) -> RemovedMessage {
 
 /// Takes messages into the transcript of the turn; they begin the next step if `step` says so. Returns `None` if the
 /// session has changed, or a cancel was requested.
-pub fn take<'a>(
-    session: &Session,
-    taking: &TakeSelection<'a>,
-    step: Advance,
-    owner: Owner<'_>,
-) -> Option<Change<'a>> {
+pub fn take<'a>(session: &Session, taking: &TakeSelection<'a>, step: Advance, owner: Owner<'_>) -> Option<Change<'a>> {
     let begins = match step {
         Advance::Stay => false,
         Advance::AnyRevision => true,
@@ -105,12 +100,7 @@ pub fn take<'a>(
 /// Takes messages into the transcript of an idle session, for this revision of its configuration. This increments the
 /// version of the context. The last measured call stays valid, because the new messages come after it. Returns `None`
 /// if the session has changed, or a turn started.
-pub fn take_idle<'a>(
-    session: &Session,
-    fence: Fence,
-    revision: i64,
-    taking: &TakeSelection<'a>,
-) -> Option<Change<'a>> {
+pub fn take_idle<'a>(session: &Session, fence: Fence, revision: i64, taking: &TakeSelection<'a>) -> Option<Change<'a>> {
     let is_idle = session.state == SessionState::Idle && session.fence == fence;
     if !is_idle || session.revision != revision || !taking.holds(session) {
         return None;

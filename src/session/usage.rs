@@ -30,8 +30,7 @@ pub struct Report<'a> {
 
 /// Records the usage of a call. Returns `None` if a turn is running, or the transcript has changed since it was read.
 pub fn record<'a>(session: &Session, report: &Report<'a>) -> Option<Change<'a>> {
-    let unmoved =
-        session.context_version == report.context_version && session.fence == report.fence;
+    let unmoved = session.context_version == report.context_version && session.fence == report.fence;
     if session.state != SessionState::Idle || !unmoved {
         return None;
     }

@@ -30,35 +30,19 @@ impl Checks {
 
     /// Adds a problem if a value is outside of its range. `unit` is the unit of numbers; it is empty for durations,
     /// which are written with their units.
-    pub fn range<T: Ranged>(
-        &mut self,
-        key: &str,
-        value: &T,
-        range: &RangeInclusive<T::Bound>,
-        unit: &str,
-    ) {
+    pub fn range<T: Ranged>(&mut self, key: &str, value: &T, range: &RangeInclusive<T::Bound>, unit: &str) {
         let Some(value) = value.outside(range) else {
             return;
         };
-        let [value, least, most] =
-            [value, T::written(range.start()), T::written(range.end())].map(shown);
-        let unit = if unit.is_empty() {
-            String::new()
-        } else {
-            format!(" {unit}")
-        };
-        self.fail(
-            key,
-            format!("{value} is not between {least} and {most}{unit}"),
-        );
+        let [value, least, most] = [value, T::written(range.start()), T::written(range.end())].map(shown);
+        let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+        self.fail(key, format!("{value} is not between {least} and {most}{unit}"));
     }
 }
 
 fn shown(value: Value) -> String {
     match value {
         Value::String(text) => text,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            value.to_string()
-        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
 }

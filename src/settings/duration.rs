@@ -12,9 +12,7 @@ use serde::ser::Serializer;
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     SpanParser::new()
         .parse_unsigned_duration(text)
-        .map_err(|_| {
-            format!("`{text}` is not a duration such as \"500ms\", \"15s\", \"10m\" or \"1h\"")
-        })
+        .map_err(|_| format!("`{text}` is not a duration such as \"500ms\", \"15s\", \"10m\" or \"1h\""))
 }
 
 /// Formats a duration. [`parse_duration`] reads the same duration from it.
@@ -22,24 +20,16 @@ pub fn format_duration(duration: Duration) -> String {
     SpanPrinter::new().unsigned_duration_to_string(&duration)
 }
 
-pub(super) fn serialize<S: Serializer>(
-    duration: &Duration,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format_duration(*duration))
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Duration, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     deserializer.deserialize_str(DurationVisitor)
 }
 
 /// Writes an optional duration.
-pub(super) fn serialize_some<S: Serializer>(
-    duration: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize_some<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     match duration {
         Some(duration) => serialize(duration, serializer),
         None => serializer.serialize_none(),
@@ -47,9 +37,7 @@ pub(super) fn serialize_some<S: Serializer>(
 }
 
 /// Reads an optional duration that is present.
-pub(super) fn deserialize_some<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Duration>, D::Error> {
+pub(super) fn deserialize_some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     deserialize(deserializer).map(Some)
 }
 

@@ -17,15 +17,9 @@ pub fn redact_url(url: &str) -> String {
     };
     match rest.rsplit_once('@') {
         Some((credentials, host)) => {
-            let user = credentials
-                .split_once(':')
-                .map(|(user, _)| format!("{user}:{HIDDEN}"));
+            let user = credentials.split_once(':').map(|(user, _)| format!("{user}:{HIDDEN}"));
             let user = user.unwrap_or_else(|| credentials.to_owned());
-            format!(
-                "{scheme}://{}@{}",
-                without_query(&user),
-                without_query(host)
-            )
+            format!("{scheme}://{}@{}", without_query(&user), without_query(host))
         }
         None if looks_like_a_host(rest) => format!("{scheme}://{}", without_query(rest)),
         None => format!("{scheme}://{HIDDEN}"),
@@ -56,37 +50,24 @@ impl fmt::Debug for SecretUrl {
 }
 
 /// Writes the URL without its password.
-pub(super) fn serialize_url<S: Serializer>(
-    url: &Option<SecretUrl>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    url.as_ref()
-        .map(|url| redact_url(url.expose()))
-        .serialize(serializer)
+pub(super) fn serialize_url<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok, S::Error> {
+    url.as_ref().map(|url| redact_url(url.expose())).serialize(serializer)
 }
 
 /// Reads the URL, including its password.
-pub(super) fn deserialize_url<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SecretUrl>, D::Error> {
+pub(super) fn deserialize_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretUrl>, D::Error> {
     Ok(deserialize(deserializer)?.map(SecretUrl))
 }
 
 /// Writes only whether a secret is set.
-pub(super) fn serialize<S: Serializer>(
-    secret: &Option<SecretString>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
     secret.as_ref().map(|_| HIDDEN).serialize(serializer)
 }
 
 /// Reads a secret.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SecretString>, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
     // The error of serde would quote the value.
-    let text =
-        String::deserialize(deserializer).map_err(|_| D::Error::custom("expected a string"))?;
+    let text = String::deserialize(deserializer).map_err(|_| D::Error::custom("expected a string"))?;
     Ok(Some(SecretString::from(text)))
 }
 
@@ -101,12 +82,8 @@ fn without_query(rest: &str) -> String {
 /// `user:password` that lacks its `@`.
 fn looks_like_a_host(rest: &str) -> bool {
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let after_host = authority
-        .rsplit_once(']')
-        .map_or(authority, |(_, port)| port);
-    after_host
-        .rsplit_once(':')
-        .is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+    let after_host = authority.rsplit_once(']').map_or(authority, |(_, port)| port);
+    after_host.rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Writes only the names of the secrets.
@@ -124,8 +101,5 @@ pub(super) fn deserialize_map<'de, D: Deserializer<'de>>(
     // The error of serde would quote the value.
     let texts = BTreeMap::<String, String>::deserialize(deserializer);
     let texts = texts.map_err(|_| D::Error::custom("expected a table of strings"))?;
-    Ok(texts
-        .into_iter()
-        .map(|(name, text)| (name, SecretString::from(text)))
-        .collect())
+    Ok(texts.into_iter().map(|(name, text)| (name, SecretString::from(text))).collect())
 }

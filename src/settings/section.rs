@@ -96,9 +96,7 @@ impl Entry {
             name,
             doc: joined(doc),
             kind: T::kind(),
-            default: default
-                .write(serde_json::value::Serializer)
-                .expect("settings are tables of plain values"),
+            default: default.write(serde_json::value::Serializer).expect("settings are tables of plain values"),
             allowed: None,
             is_flattened: false,
         }
@@ -107,24 +105,14 @@ impl Entry {
     /// Adds the range. `unit` is the unit of numbers.
     #[must_use]
     pub fn within<T: Ranged>(self, range: &RangeInclusive<T::Bound>, unit: &'static str) -> Self {
-        let allowed = AllowedRange {
-            min: T::written(range.start()),
-            max: T::written(range.end()),
-            unit,
-        };
-        Self {
-            allowed: Some(allowed),
-            ..self
-        }
+        let allowed = AllowedRange { min: T::written(range.start()), max: T::written(range.end()), unit };
+        Self { allowed: Some(allowed), ..self }
     }
 
     /// Makes the settings of this section settings of the outer one, if this is serde's attribute for that.
     #[must_use]
     pub fn with(self, attribute: &str) -> Self {
-        Self {
-            is_flattened: attribute == FLATTEN,
-            ..self
-        }
+        Self { is_flattened: attribute == FLATTEN, ..self }
     }
 
     /// The key of this setting in a section with the key `prefix`.
@@ -145,11 +133,7 @@ pub fn key(prefix: &str, name: &str, attribute: &str) -> String {
 
 /// Joins the lines of a documentation comment.
 fn joined(lines: &[&str]) -> String {
-    lines
-        .iter()
-        .map(|line| line.trim())
-        .collect::<Vec<_>>()
-        .join(" ")
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
 /// The kind of values that a setting has, for the reference and the JSON schema.
@@ -198,19 +182,13 @@ pub struct Nested {
 impl Kind {
     /// The sections within it. Empty for other values.
     pub fn sections(self) -> Vec<Nested> {
-        let nested = |is_named, kind, section| Nested {
-            is_named,
-            kind,
-            section,
-        };
+        let nested = |is_named, kind, section| Nested { is_named, kind, section };
         match self {
             Self::Section(of) => vec![nested(false, "", of())],
             Self::Sections(of) => vec![nested(true, "", of())],
             Self::SectionsByKind(of) => {
                 let kinds = of().into_iter();
-                kinds
-                    .map(|(kind, section)| nested(true, kind, section))
-                    .collect()
+                kinds.map(|(kind, section)| nested(true, kind, section)).collect()
             }
             Self::Bool
             | Self::Integer

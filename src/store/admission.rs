@@ -74,11 +74,7 @@ pub(super) const HEAD: &str = "-- store::admission::head
 impl Store {
     /// Starts a turn in an existing, idle session. Returns `None` if the session is not idle, the request is known, the
     /// configuration changed since it was read, or there is nothing to continue; [`Store::head`] returns the reason.
-    pub async fn admit(
-        &self,
-        key: &SessionKey,
-        admission: &Admission<'_>,
-    ) -> Result<Option<Grant>, Error> {
+    pub async fn admit(&self, key: &SessionKey, admission: &Admission<'_>) -> Result<Option<Grant>, Error> {
         let new = new_turn(admission);
         let commit = CommitMetadata {
             estimator: &admission.rows.estimator,
@@ -90,9 +86,7 @@ impl Store {
             ..CommitMetadata::default()
         };
         if !admission.continues {
-            let admit = |session: &Session| {
-                start::admit(session, &new, StartFrom::Input, self.next_owner())
-            };
+            let admit = |session: &Session| start::admit(session, &new, StartFrom::Input, self.next_owner());
             if let Some((change, _)) = self.commit_from_cache(key, admit, &commit).await? {
                 return Ok(Grant::of(&change.session));
             }
@@ -129,10 +123,7 @@ impl Store {
         admission: &Admission<'_>,
     ) -> Result<Option<Grant>, Error> {
         let new = new_turn(admission);
-        let commit = CommitMetadata {
-            estimator: &admission.rows.estimator,
-            ..CommitMetadata::default()
-        };
+        let commit = CommitMetadata { estimator: &admission.rows.estimator, ..CommitMetadata::default() };
         let start = |session: &Session| start::start_for(session, message, &new, self.next_owner());
         if let Some((change, _)) = self.commit_from_cache(key, start, &commit).await? {
             return Ok(Grant::of(&change.session));
@@ -145,14 +136,8 @@ impl Store {
     /// Whether the transcript ends with something that the model has not answered: a user message or tool results.
     pub async fn asks_for_an_answer(&self, key: &SessionKey) -> Result<bool, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(LAST_ROLE, &[&key.tenant, &key.session])
-            .await?;
-        let last = rows
-            .first()
-            .map(|row| get::<i16>(row, "role").and_then(role))
-            .transpose()?;
+        let rows = self.database.read(LAST_ROLE, &[&key.tenant, &key.session]).await?;
+        let last = rows.first().map(|row| get::<i16>(row, "role").and_then(role)).transpose()?;
         Ok(last.is_some_and(|role| role != Role::Assistant))
     }
 
@@ -171,19 +156,9 @@ impl Store {
     }
 
     /// Returns the session's state and the stored result of a request. Returns `None` if the session does not exist.
-    pub async fn head(
-        &self,
-        key: &SessionKey,
-        request: Option<&RequestId>,
-    ) -> Result<Option<SessionHead>, Error> {
+    pub async fn head(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<SessionHead>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(
-                HEAD,
-                &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
-            )
-            .await?;
+        let rows = self.database.read(HEAD, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
         rows.first().map(head).transpose()
     }
 }
@@ -212,8 +187,6 @@ fn head(row: &Row) -> Result<SessionHead, Error> {
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         last_seq: Seq(next_seq - 1),
         revision: get(row, "revision")?,
-        stored_request: hash
-            .zip(result)
-            .map(|(hash, result)| StoredRequest { hash, result }),
+        stored_request: hash.zip(result).map(|(hash, result)| StoredRequest { hash, result }),
     })
 }

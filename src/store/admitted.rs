@@ -71,8 +71,7 @@ impl LastRead {
 
     /// Returns whether the last read is not older than [`MAX_READ_AGE`].
     pub fn is_recent(&self) -> bool {
-        self.lock()
-            .is_some_and(|read| read.sent_at.elapsed() <= MAX_READ_AGE)
+        self.lock().is_some_and(|read| read.sent_at.elapsed() <= MAX_READ_AGE)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Read>> {
@@ -96,10 +95,7 @@ mod tests {
     fn what_was_read_is_recent_for_ten_seconds() {
         let last = LastRead::default();
         assert!(!last.is_recent());
-        let read = |ago| Read {
-            at: Timestamp::UNIX_EPOCH,
-            sent_at: Instant::now() - ago,
-        };
+        let read = |ago| Read { at: Timestamp::UNIX_EPOCH, sent_at: Instant::now() - ago };
         last.note(read(MAX_READ_AGE - Duration::from_secs(1)));
         assert!(last.is_recent());
         last.note(read(MAX_READ_AGE + Duration::from_secs(1)));

@@ -18,11 +18,7 @@ pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
         return Ok(None);
     };
     let number = |column| {
-        Ok::<_, Error>(
-            get::<Option<i32>>(row, column)?
-                .and_then(|n| u32::try_from(n).ok())
-                .unwrap_or_default(),
-        )
+        Ok::<_, Error>(get::<Option<i32>>(row, column)?.and_then(|n| u32::try_from(n).ok()).unwrap_or_default())
     };
     Ok(Some(Anchor {
         model,
@@ -71,16 +67,7 @@ pub(super) struct AnchorColumns<'a> {
 
 impl<'a> From<Option<&'a Anchor>> for AnchorColumns<'a> {
     fn from(anchor: Option<&'a Anchor>) -> Self {
-        let Some(Anchor {
-            model,
-            version,
-            input,
-            output,
-            estimated_at_anchor,
-            cached,
-            estimated,
-            basis,
-        }) = anchor
+        let Some(Anchor { model, version, input, output, estimated_at_anchor, cached, estimated, basis }) = anchor
         else {
             return Self::default();
         };

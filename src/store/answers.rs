@@ -87,13 +87,8 @@ pub struct FirstSubmission {
 
 impl Store {
     /// Writes answers. Calls that do not wait for such an answer, or whose turn is being cancelled, are left unchanged.
-    pub async fn submit(
-        &self,
-        key: &SessionKey,
-        submission: &Submission<'_>,
-    ) -> Result<SubmissionOutcome, Error> {
-        let mut races =
-            CommitConflicts::new("concurrent writes prevented the submission of tool results");
+    pub async fn submit(&self, key: &SessionKey, submission: &Submission<'_>) -> Result<SubmissionOutcome, Error> {
+        let mut races = CommitConflicts::new("concurrent writes prevented the submission of tool results");
         let mut remembered = self.remembered_calls(key, submission);
         loop {
             let seen = match remembered.take() {
@@ -112,19 +107,11 @@ impl Store {
 
     /// The calls from this replica's memory. Returns `None` if they are not in memory or do not all wait for results.
     fn remembered_calls(&self, key: &SessionKey, submission: &Submission<'_>) -> Option<SeenCalls> {
-        let CachedSession {
-            version,
-            session,
-            memory,
-        } = self.session_cache.remembered(key)?;
+        let CachedSession { version, session, memory } = self.session_cache.remembered(key)?;
         let known = memory.waiting(&session, submission.named)?.calls;
         Some(SeenCalls {
             version,
-            seen: AnswerSnapshot {
-                open: memory.open_calls(&session)?,
-                now: memory.now(),
-                session,
-            },
+            seen: AnswerSnapshot { open: memory.open_calls(&session)?, now: memory.now(), session },
             known,
             first: None,
             is_from_cache: true,
@@ -148,22 +135,12 @@ impl Store {
             replica: &self.replica,
             lease: self.lease_ttl,
         };
-        let mut submitted = SubmissionOutcome {
-            first: seen.first,
-            calls: seen.known,
-            ..SubmissionOutcome::default()
-        };
+        let mut submitted = SubmissionOutcome { first: seen.first, calls: seen.known, ..SubmissionOutcome::default() };
         let first = submitted.first.as_ref();
         if first.is_some_and(|first| first.hash != idempotency.hash) {
             return Ok(Some(submitted));
         }
-        let AnswersOutcome {
-            change,
-            accepted,
-            to_run,
-            resumes,
-            pending,
-        } = answers::apply(&seen.seen, &answers);
+        let AnswersOutcome { change, accepted, to_run, resumes, pending } = answers::apply(&seen.seen, &answers);
         submitted.pending = pending;
         if seen.is_from_cache && accepted.len() < submission.named.len() {
             return Ok(None);
@@ -171,9 +148,7 @@ impl Store {
         let Some(change) = change else {
             if submitted.first.is_none() {
                 let known = self.remember_request(key, idempotency).await?;
-                submitted.first = known
-                    .map(|known| first_submission(known, idempotency))
-                    .transpose()?;
+                submitted.first = known.map(|known| first_submission(known, idempotency)).transpose()?;
             }
             return Ok(Some(submitted));
         };
@@ -198,17 +173,10 @@ impl Store {
         Ok(Some(submitted))
     }
 
-    async fn seen_calls(
-        &self,
-        key: &SessionKey,
-        submission: &Submission<'_>,
-    ) -> Result<Option<SeenCalls>, Error> {
+    async fn seen_calls(&self, key: &SessionKey, submission: &Submission<'_>) -> Result<Option<SeenCalls>, Error> {
         let key = Key::from(key);
         let named: Vec<&str> = submission.named.iter().map(CallId::as_str).collect();
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
         let Idempotency { request, hash } = submission.idempotency;
         let request = request.as_ref().map(RequestId::as_str);
         let known = Request::new(&key, request, hash, "");
@@ -225,18 +193,10 @@ impl Store {
         let Some(row) = session.first() else {
             return Ok(None);
         };
-        let SessionSnapshot {
-            version,
-            session,
-            now,
-        } = seen_session(row)?;
+        let SessionSnapshot { version, session, now } = seen_session(row)?;
         Ok(Some(SeenCalls {
             version,
-            seen: AnswerSnapshot {
-                session,
-                open: open.iter().map(open_call).collect::<Result<_, _>>()?,
-                now,
-            },
+            seen: AnswerSnapshot { session, open: open.iter().map(open_call).collect::<Result<_, _>>()?, now },
             known: known_calls(calls)?,
             first: known_request
                 .first()
@@ -247,22 +207,13 @@ impl Store {
     }
 
     /// Returns the calls to MCP servers that a submission requested and that still wait for their results.
-    pub async fn requested_by(
-        &self,
-        key: &SessionKey,
-        submission: &str,
-    ) -> Result<BTreeSet<CallId>, Error> {
+    pub async fn requested_by(&self, key: &SessionKey, submission: &str) -> Result<BTreeSet<CallId>, Error> {
         const SQL: &str = "-- store::answers::requested_by
             select c.call_id from tool_calls c
              where c.tenant_id = $1 and c.session_id = $2 and c.requested_by = $3 and c.status = 0 and c.executor = 2";
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(SQL, &[&key.tenant, &key.session, &submission])
-            .await?;
-        rows.iter()
-            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
-            .collect()
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &submission]).await?;
+        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
     }
 }
 

@@ -69,9 +69,8 @@ impl Store {
                 let hash: Vec<u8> = get(row, "hash")?;
                 let hash = <[u8; 32]>::try_from(hash);
                 Ok(LiveKey {
-                    hash: hash.map_err(|_| {
-                        Error::Corrupt("the hash of an API key does not have 32 bytes".to_owned())
-                    })?,
+                    hash: hash
+                        .map_err(|_| Error::Corrupt("the hash of an API key does not have 32 bytes".to_owned()))?,
                     key: api_key(row)?,
                 })
             })
@@ -103,12 +102,7 @@ impl Store {
 
     /// Revokes a key whose access is at most `most`. A key that is already revoked is unchanged. Returns `None` if the
     /// tenant has no such key.
-    pub async fn revoke_key(
-        &self,
-        tenant: &TenantId,
-        id: &str,
-        most: Access,
-    ) -> Result<Option<ApiKey>, Error> {
+    pub async fn revoke_key(&self, tenant: &TenantId, id: &str, most: Access) -> Result<Option<ApiKey>, Error> {
         const SQL: &str = "-- store::api_key::revoke_key
             update api_keys set revoked_at = coalesce(revoked_at, now()) where tenant_id = $1 and key_id = $2 and access <= $3
             returning tenant_id, key_id, access, name, created_at, expires_at, revoked_at";
@@ -119,40 +113,20 @@ impl Store {
     }
 
     /// Lists at most `most` keys of the tenant, newest first, starting after the id `after`.
-    pub async fn keys(
-        &self,
-        tenant: &TenantId,
-        after: Option<&str>,
-        most: u32,
-    ) -> Result<Vec<ApiKey>, Error> {
+    pub async fn keys(&self, tenant: &TenantId, after: Option<&str>, most: u32) -> Result<Vec<ApiKey>, Error> {
         const SQL: &str = "-- store::api_key::keys: ids are ordered by time
             select tenant_id, key_id, access, name, created_at, expires_at, revoked_at from api_keys
              where tenant_id = $1 and ($2::text is null or key_id < $2)
              order by key_id desc limit $3";
-        let rows = self
-            .database
-            .read(SQL, &[&tenant.as_str(), &after, &i64::from(most)])
-            .await?;
+        let rows = self.database.read(SQL, &[&tenant.as_str(), &after, &i64::from(most)]).await?;
         rows.iter().map(api_key).collect()
     }
 
-    async fn change_keys(
-        &self,
-        tenant: &TenantId,
-        change: Query<'_>,
-    ) -> Result<Option<ApiKey>, Error> {
+    async fn change_keys(&self, tenant: &TenantId, change: Query<'_>) -> Result<Option<ApiKey>, Error> {
         let whose = tenant.as_str();
-        let change = [
-            Query::new(NEXT_VERSION, []),
-            change,
-            Query::new(FORGET, [&whose as Param<'_>]),
-        ];
+        let change = [Query::new(NEXT_VERSION, []), change, Query::new(FORGET, [&whose as Param<'_>])];
         let answers = self.database.transact(&change).await?;
-        answers
-            .get(1)
-            .and_then(|rows| rows.first())
-            .map(api_key)
-            .transpose()
+        answers.get(1).and_then(|rows| rows.first()).map(api_key).transpose()
     }
 }
 

@@ -39,10 +39,7 @@ impl Store {
         let turn = turn.as_str();
         let patience = patience.as_secs_f64();
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &turn, &patience];
-        self.database
-            .write(&Query::new(SQL, params))
-            .await
-            .map(drop)
+        self.database.write(&Query::new(SQL, params)).await.map(drop)
     }
 
     /// Lists all registered turns.
@@ -52,26 +49,13 @@ impl Store {
         let attended = |row: &tokio_postgres::Row| {
             let turn = TurnId::new(get::<String>(row, "turn_id")?);
             let overdue = get(row, "overdue")?;
-            Ok(AttendedTurn {
-                key: session_key(row)?,
-                turn,
-                overdue,
-            })
+            Ok(AttendedTurn { key: session_key(row)?, turn, overdue })
         };
-        self.database
-            .read(SQL, &[])
-            .await?
-            .iter()
-            .map(attended)
-            .collect()
+        self.database.read(SQL, &[]).await?.iter().map(attended).collect()
     }
 
     /// Records that these turns have readers, until `until` from now.
-    pub async fn record_readers(
-        &self,
-        turns: &[AttendedTurn],
-        until: Duration,
-    ) -> Result<(), Error> {
+    pub async fn record_readers(&self, turns: &[AttendedTurn], until: Duration) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::seen
             update attendance a set seen_until = now() + make_interval(secs => $4)
               from unnest($1::text[], $2::text[], $3::text[]) as u(tenant, session, turn)
@@ -81,28 +65,15 @@ impl Store {
         let ids: Vec<&str> = turns.iter().map(|it| it.turn.as_str()).collect();
         let until = until.as_secs_f64();
         let params: Vec<Param<'_>> = vec![&tenants, &sessions, &ids, &until];
-        self.database
-            .write(&Query::new(SQL, params))
-            .await
-            .map(drop)
+        self.database.write(&Query::new(SQL, params)).await.map(drop)
     }
 
     /// Removes a turn that ended.
-    pub async fn unregister_attended_turn(
-        &self,
-        key: &SessionKey,
-        turn: &TurnId,
-    ) -> Result<(), Error> {
+    pub async fn unregister_attended_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::unattend
             delete from attendance where tenant_id = $1 and session_id = $2 and turn_id = $3";
         let key = Key::from(key);
         let turn = turn.as_str();
-        self.database
-            .write(&Query::new(
-                SQL,
-                vec![&key.tenant as Param<'_>, &key.session, &turn],
-            ))
-            .await
-            .map(drop)
+        self.database.write(&Query::new(SQL, vec![&key.tenant as Param<'_>, &key.session, &turn])).await.map(drop)
     }
 }

@@ -81,13 +81,7 @@ static REMOVE: LazyLock<Vec<Named>> = named!["sql/sweep/remove_blobs.sql"];
 impl Store {
     /// Stores content under its id, or touches it if it exists. Runs in a separate transaction before anything refers
     /// to the blob: blobs that were touched within a day are not swept.
-    pub async fn put_blob(
-        &self,
-        tenant: &TenantId,
-        id: &BlobId,
-        media_type: &str,
-        bytes: &[u8],
-    ) -> Result<(), Error> {
+    pub async fn put_blob(&self, tenant: &TenantId, id: &BlobId, media_type: &str, bytes: &[u8]) -> Result<(), Error> {
         let chunks: Vec<&[u8]> = bytes.chunks(CHUNK_BYTES).collect();
         let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
         let tenant = tenant.as_str();
@@ -111,21 +105,10 @@ impl Store {
 
     /// Stores content under its id, unless it exists and is safe from the sweep for a day. Suitable for content that is
     /// read repeatedly: a repeated call writes nothing.
-    pub async fn keep_blob(
-        &self,
-        tenant: &TenantId,
-        id: &BlobId,
-        media_type: &str,
-        bytes: &[u8],
-    ) -> Result<(), Error> {
+    pub async fn keep_blob(&self, tenant: &TenantId, id: &BlobId, media_type: &str, bytes: &[u8]) -> Result<(), Error> {
         const SQL: &str = "-- store::blob::keep_blob
             select 1 from blobs where tenant_id = $1 and blob_id = $2 and touched_at > now() - interval '1 hour'";
-        if self
-            .database
-            .read(SQL, &[&tenant.as_str(), &id.as_str()])
-            .await?
-            .is_empty()
-        {
+        if self.database.read(SQL, &[&tenant.as_str(), &id.as_str()]).await?.is_empty() {
             self.put_blob(tenant, id, media_type, bytes).await?;
         }
         Ok(())
@@ -133,20 +116,13 @@ impl Store {
 
     /// Reads the metadata of a blob. Returns `None` if the tenant has no blob with this id.
     pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
-        let rows = self
-            .database
-            .read(BLOB, &[&tenant.as_str(), &id.as_str()])
-            .await?;
+        let rows = self.database.read(BLOB, &[&tenant.as_str(), &id.as_str()]).await?;
         rows.first().map(|row| blob(id, row)).transpose()
     }
 
     /// Reads the first chunks of these blobs, of those that exist. Touches the blobs, so that they are not swept before
     /// a message refers to them.
-    pub async fn first_chunks(
-        &self,
-        tenant: &TenantId,
-        ids: &[BlobId],
-    ) -> Result<Vec<FirstChunk>, Error> {
+    pub async fn first_chunks(&self, tenant: &TenantId, ids: &[BlobId]) -> Result<Vec<FirstChunk>, Error> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -165,10 +141,7 @@ impl Store {
             let touch = Query::new(TOUCH, vec![&tenant as Param<'_>, &stale]);
             kept = self.database.write(&touch).await?;
         }
-        let kept: Vec<&str> = kept
-            .iter()
-            .map(|row| get(row, "blob_id"))
-            .collect::<Result<_, _>>()?;
+        let kept: Vec<&str> = kept.iter().map(|row| get(row, "blob_id")).collect::<Result<_, _>>()?;
         let mut beginnings = Vec::new();
         for row in &rows {
             let id: &str = get(row, "blob_id")?;
@@ -188,12 +161,7 @@ impl Store {
     /// walk.
     pub async fn sweep_blobs(&self, walk: &BlobCursor) -> Result<Option<BlobSweep>, Error> {
         let unused = UNUSED.as_secs_f64();
-        let values = [
-            ("tenant", &walk.tenant as Param<'_>),
-            ("blob", &walk.blob),
-            ("age", &unused),
-            ("most", &ROUND),
-        ];
+        let values = [("tenant", &walk.tenant as Param<'_>), ("blob", &walk.blob), ("age", &unused), ("most", &ROUND)];
         let rows = self.database.read_named(&SWEEP, &values).await?;
         let (mut tenants, mut blobs) = (vec![], vec![]);
         for row in &rows {
@@ -204,20 +172,13 @@ impl Store {
         }
         let mut swept = 0;
         if !tenants.is_empty() {
-            let values = [
-                ("tenants", &tenants as Param<'_>),
-                ("blobs", &blobs),
-                ("age", &unused),
-            ];
+            let values = [("tenants", &tenants as Param<'_>), ("blobs", &blobs), ("age", &unused)];
             let remove = named_parameters::queries(&REMOVE, &values)?;
             let answers = self.database.transact(&remove).await?;
             swept = answers.first().map_or(0, Vec::len) as u64;
         }
         let next = |row: &Row| {
-            let next = BlobCursor {
-                tenant: get(row, "tenant_id")?,
-                blob: get(row, "blob_id")?,
-            };
+            let next = BlobCursor { tenant: get(row, "tenant_id")?, blob: get(row, "blob_id")? };
             Ok(BlobSweep { swept, next })
         };
         rows.last().map(next).transpose()
@@ -225,20 +186,12 @@ impl Store {
 
     /// Reads content from `offset` to the end of the stored chunk that contains it; empty at the end of the content.
     /// Repeated calls read the whole content in pieces of bounded size.
-    pub async fn blob_piece(
-        &self,
-        tenant: &TenantId,
-        id: &BlobId,
-        offset: u64,
-    ) -> Result<Vec<u8>, Error> {
+    pub async fn blob_piece(&self, tenant: &TenantId, id: &BlobId, offset: u64) -> Result<Vec<u8>, Error> {
         const SQL: &str = "-- store::blob::blob_piece
             select bytes from blob_chunks where tenant_id = $1 and blob_id = $2 and idx = $3";
         let chunk = CHUNK_BYTES as u64;
         let index = i32::try_from(offset / chunk).unwrap_or(i32::MAX);
-        let rows = self
-            .database
-            .read(SQL, &[&tenant.as_str(), &id.as_str(), &index])
-            .await?;
+        let rows = self.database.read(SQL, &[&tenant.as_str(), &id.as_str(), &index]).await?;
         let Some(row) = rows.first() else {
             return Ok(Vec::new());
         };

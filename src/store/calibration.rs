@@ -19,28 +19,17 @@ impl Store {
     ) -> Result<BTreeMap<String, Calibration>, Error> {
         const SQL: &str = "-- store::calibration::calibrations
             select model, ratio, calls from tenant_calibration where tenant_id = $1 and model = any($2)";
-        let rows = self
-            .database
-            .read(SQL, &[&tenant.as_str(), &models])
-            .await?;
-        rows.iter()
-            .map(|row| Ok((get(row, "model")?, learnt(row)?)))
-            .collect()
+        let rows = self.database.read(SQL, &[&tenant.as_str(), &models]).await?;
+        rows.iter().map(|row| Ok((get(row, "model")?, learnt(row)?))).collect()
     }
 
     /// Adds measurements, as the number of calls and the mean ratio per tenant and model. The stored ratio is a moving
     /// average, so that old calls lose weight.
-    pub async fn learn(
-        &self,
-        taught: &BTreeMap<(TenantId, String), Calibration>,
-    ) -> Result<(), Error> {
+    pub async fn learn(&self, taught: &BTreeMap<(TenantId, String), Calibration>) -> Result<(), Error> {
         let tenants: Vec<&str> = taught.keys().map(|(tenant, _)| tenant.as_str()).collect();
         let models: Vec<&str> = taught.keys().map(|(_, model)| model.as_str()).collect();
         let ratios: Vec<f64> = taught.values().map(|taught| taught.ratio).collect();
-        let calls: Vec<i64> = taught
-            .values()
-            .map(|taught| i64::from(taught.calls))
-            .collect();
+        let calls: Vec<i64> = taught.values().map(|taught| i64::from(taught.calls)).collect();
         self.database
             .write(&LEARN.query(&[
                 ("tenants", &tenants as Param<'_>),
@@ -58,8 +47,5 @@ impl Store {
 
 fn learnt(row: &tokio_postgres::Row) -> Result<Calibration, Error> {
     let calls: i64 = get(row, "calls")?;
-    Ok(Calibration {
-        ratio: get(row, "ratio")?,
-        calls: u32::try_from(calls).unwrap_or(u32::MAX),
-    })
+    Ok(Calibration { ratio: get(row, "ratio")?, calls: u32::try_from(calls).unwrap_or(u32::MAX) })
 }

@@ -79,14 +79,8 @@ impl Store {
     /// Writes chunks of turns that this replica owns. Chunks that exist are skipped, and so are chunks of a turn that
     /// has another owner or is no longer the current one.
     pub async fn save_chunks(&self, chunks: &[NewChunk]) -> Result<(), Error> {
-        let tenants: Vec<&str> = chunks
-            .iter()
-            .map(|chunk| chunk.key.tenant.as_str())
-            .collect();
-        let sessions: Vec<&str> = chunks
-            .iter()
-            .map(|chunk| chunk.key.session.as_str())
-            .collect();
+        let tenants: Vec<&str> = chunks.iter().map(|chunk| chunk.key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = chunks.iter().map(|chunk| chunk.key.session.as_str()).collect();
         let turns: Vec<&str> = chunks.iter().map(|chunk| chunk.turn.as_str()).collect();
         let epochs: Vec<i64> = chunks.iter().map(|chunk| chunk.epoch).collect();
         let messages: Vec<&str> = chunks.iter().map(|chunk| chunk.message.as_str()).collect();
@@ -112,24 +106,10 @@ impl Store {
 
     /// Reads the state of these sessions and the new chunks of their open messages. Deleted sessions are missing from
     /// the result.
-    pub async fn remote_sessions(
-        &self,
-        asked: &[ChunkCursor],
-    ) -> Result<Vec<RemoteSession>, Error> {
-        let tenants: Vec<&str> = asked
-            .iter()
-            .map(|asked| asked.key.tenant.as_str())
-            .collect();
-        let sessions: Vec<&str> = asked
-            .iter()
-            .map(|asked| asked.key.session.as_str())
-            .collect();
-        let known = |asked: &'_ ChunkCursor| {
-            asked
-                .message
-                .as_ref()
-                .map_or_else(String::new, ToString::to_string)
-        };
+    pub async fn remote_sessions(&self, asked: &[ChunkCursor]) -> Result<Vec<RemoteSession>, Error> {
+        let tenants: Vec<&str> = asked.iter().map(|asked| asked.key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = asked.iter().map(|asked| asked.key.session.as_str()).collect();
+        let known = |asked: &'_ ChunkCursor| asked.message.as_ref().map_or_else(String::new, ToString::to_string);
         let messages: Vec<String> = asked.iter().map(known).collect();
         let numbers: Vec<i32> = asked.iter().map(|asked| asked.n).collect();
         let rows = self
@@ -169,10 +149,7 @@ impl Store {
                 left join session_run r on r.tenant_id = p.tenant_id and r.session_id = p.session_id
                where r.epoch is distinct from p.epoch or r.state <> 1 limit $1)
             delete from partial_chunks p using old where p.ctid = old.ctid returning 1";
-        let rows = self
-            .database
-            .write(&Query::new(SQL, vec![&SWEEP as Param<'_>]))
-            .await?;
+        let rows = self.database.write(&Query::new(SQL, vec![&SWEEP as Param<'_>])).await?;
         Ok(u64::try_from(rows.len()).unwrap_or(u64::MAX))
     }
 }
@@ -183,10 +160,7 @@ fn session(row: &tokio_postgres::Row) -> Result<RemoteSession, Error> {
         key: session_key(row)?,
         last_seq: Seq(next_seq - 1),
         state: session_state(get(row, "state")?)?,
-        at: StepPosition {
-            step: count(row, "step")?,
-            attempt: count(row, "attempt")?,
-        },
+        at: StepPosition { step: count(row, "step")?, attempt: count(row, "attempt")? },
         committed: get(row, "committed")?,
         chunks: Vec::new(),
     })

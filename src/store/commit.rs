@@ -59,11 +59,7 @@ impl CommitConflicts {
     /// Counts one more lost race. Fails when there were too many.
     pub(super) fn record(&mut self) -> Result<(), Error> {
         self.lost += 1;
-        if self.lost < MAX_COMMIT_CONFLICTS {
-            Ok(())
-        } else {
-            Err(Error::Conflict(self.over.to_owned()))
-        }
+        if self.lost < MAX_COMMIT_CONFLICTS { Ok(()) } else { Err(Error::Conflict(self.over.to_owned())) }
     }
 }
 
@@ -102,9 +98,7 @@ impl<'a> RequestResult<'a> {
     fn text(self, change: &Change<'_>) -> Cow<'a, str> {
         match self {
             Self::Text(text) => Cow::Borrowed(text),
-            Self::SeqThenText(behind) => {
-                Cow::Owned(format!("{}{behind}", change.session.last_seq()))
-            }
+            Self::SeqThenText(behind) => Cow::Owned(format!("{}{behind}", change.session.last_seq())),
         }
     }
 }
@@ -162,11 +156,7 @@ impl Store {
     ) -> Result<Option<Session>, Error> {
         let commit = CommitMetadata {
             estimator,
-            request: Some(RequestToStore {
-                request,
-                result: led,
-                is_new: true,
-            }),
+            request: Some(RequestToStore { request, result: led, is_new: true }),
             ..CommitMetadata::default()
         };
         let mut races = CommitConflicts::new("concurrent writes prevented a change of the session");
@@ -247,16 +237,11 @@ impl Store {
         let following = change.next.as_deref();
         let has_chunks = self.chunks.has(key);
         let bound = CommitParams::new(key, seen, change, (*commit, has_chunks));
-        let not_asked = CommitMetadata {
-            request: None,
-            ..*commit
-        };
+        let not_asked = CommitMetadata { request: None, ..*commit };
         let left = (Some(bound.new_version), &change.session);
         let next = following.map(|next| CommitParams::new(key, left, next, (not_asked, false)));
         let arguments = [Some(&bound), next.as_ref()].into_iter().flatten();
-        let arguments: Vec<_> = arguments
-            .map(CommitParams::arguments)
-            .collect::<Result<_, _>>()?;
+        let arguments: Vec<_> = arguments.map(CommitParams::arguments).collect::<Result<_, _>>()?;
         let calls: Vec<_> = arguments.iter().map(|it| COMMIT.call(it)).collect();
         let asked = Instant::now();
         let answers = self.database.transact(&calls).await?;
@@ -264,10 +249,7 @@ impl Store {
         let Some((written, at)) = rows.next().map(written).transpose()?.flatten() else {
             return Ok(None);
         };
-        let landed = CommitOutcome {
-            last_seq: change.session.last_seq(),
-            joined: joined(written)?,
-        };
+        let landed = CommitOutcome { last_seq: change.session.last_seq(), joined: joined(written)? };
         if change.creates {
             self.recent.forget(key);
         }
@@ -275,9 +257,7 @@ impl Store {
             self.chunks.forget(key);
         }
         let mut events = Vec::new();
-        let known = seen
-            .0
-            .and_then(|version| self.session_cache.take_memory(key, version));
+        let known = seen.0.and_then(|version| self.session_cache.take_memory(key, version));
         let mut memory = bound.process_row(&mut events, known, change, (written, at, asked))?;
         let written = rows.next().unwrap_or(written);
         if let Some((bound, change)) = next.as_ref().zip(following) {
@@ -288,9 +268,7 @@ impl Store {
         if left.deletes {
             self.session_cache.forget(key);
         } else {
-            let version = next
-                .as_ref()
-                .map_or(bound.new_version, |next| next.new_version);
+            let version = next.as_ref().map_or(bound.new_version, |next| next.new_version);
             let session = session_after(left, written, &landed)?;
             self.session_cache.keep(key, (version, session), memory);
         }
@@ -404,10 +382,7 @@ impl<'a> CommitParams<'a> {
             known.and_then(|known| known.after(&landing))
         };
         messages.extend(committed_messages::of_results(change, known.as_ref()));
-        let refers = ReferencedContent {
-            messages: &messages,
-            results: &results,
-        };
+        let refers = ReferencedContent { messages: &messages, results: &results };
         columns.add_events(events, change, refers, (at, totals));
         Ok(known)
     }

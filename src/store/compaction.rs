@@ -16,9 +16,7 @@ use super::{
     seen::{SESSION, SessionSnapshot, seen_session},
 };
 use crate::{
-    model::{
-        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, command::Idempotency,
-    },
+    model::{CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, command::Idempotency},
     session::{
         Session, SessionState,
         change::Change,
@@ -57,10 +55,7 @@ pub struct ContextUpdate {
 
 impl ContextUpdate {
     pub(super) fn of(session: &Session) -> Self {
-        Self {
-            context_version: session.context_version,
-            last_seq: session.last_seq(),
-        }
+        Self { context_version: session.context_version, last_seq: session.last_seq() }
     }
 }
 
@@ -105,31 +100,19 @@ impl Store {
         idempotency: &Idempotency,
     ) -> Result<CompactionOutcome, Error> {
         let id = beginning.compaction;
-        let begin = |session: &Session, _: Option<&AppliedCompaction>| {
-            compaction::begin(session, beginning)
-        };
+        let begin = |session: &Session, _: Option<&AppliedCompaction>| compaction::begin(session, beginning);
         self.compact(key, id, ("", Some(idempotency)), begin).await
     }
 
     /// Renews the lease of a compaction. Returns false if it no longer runs.
-    pub async fn renew_compaction(
-        &self,
-        key: &SessionKey,
-        compaction: &CompactionId,
-    ) -> Result<bool, Error> {
+    pub async fn renew_compaction(&self, key: &SessionKey, compaction: &CompactionId) -> Result<bool, Error> {
         let key = Key::from(key);
         let id = compaction.as_str();
         let lease = self.lease_ttl.as_secs_f64();
-        let renew = Query::new(
-            RENEW,
-            vec![&key.tenant as Param<'_>, &key.session, &id, &lease],
-        );
+        let renew = Query::new(RENEW, vec![&key.tenant as Param<'_>, &key.session, &id, &lease]);
         // The session version is raised, so that a writer that saw the lease expired decides again.
         let request = Request::new(&key, None, "", "");
-        let answers = self
-            .database
-            .transact(&[request.increment_version(), renew])
-            .await?;
+        let answers = self.database.transact(&[request.increment_version(), renew]).await?;
         Ok(answers.last().is_some_and(|renewed| !renewed.is_empty()))
     }
 
@@ -154,9 +137,7 @@ impl Store {
         id: &CompactionId,
         given_up: &FailedCompaction<'_>,
     ) -> Result<CompactionOutcome, Error> {
-        let fail = |session: &Session, _: Option<&AppliedCompaction>| {
-            compaction::fail(session, id, given_up)
-        };
+        let fail = |session: &Session, _: Option<&AppliedCompaction>| compaction::fail(session, id, given_up);
         self.compact(key, id, ("", None), fail).await
     }
 
@@ -190,16 +171,8 @@ impl Store {
         (estimator, request): (&str, Option<&Idempotency>),
         decide: impl Fn(&Session, Option<&AppliedCompaction>) -> Option<Change<'a>>,
     ) -> Result<CompactionOutcome, Error> {
-        let remember = |request| RequestToStore {
-            request,
-            result: RequestResult::Text(id.as_str()),
-            is_new: true,
-        };
-        let commit = CommitMetadata {
-            estimator,
-            request: request.map(remember),
-            ..CommitMetadata::default()
-        };
+        let remember = |request| RequestToStore { request, result: RequestResult::Text(id.as_str()), is_new: true };
+        let commit = CommitMetadata { estimator, request: request.map(remember), ..CommitMetadata::default() };
         let mut races = CommitConflicts::new("concurrent writes prevented a compaction");
         loop {
             let seen = self.compactions_seen(key, id, request).await?;
@@ -227,15 +200,8 @@ impl Store {
         let id = id.as_str();
         let request = request.and_then(|idempotency| idempotency.request.as_ref());
         let request = request.map(RequestId::as_str);
-        let in_session = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-        ];
-        let compaction = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("compaction", &id),
-        ];
+        let in_session = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
+        let compaction = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("compaction", &id)];
         let known = Request::new(&key, request, "", "");
         let mut queries = vec![SESSION.query(&in_session)?, STANDING.query(&compaction)?];
         queries.extend(request.map(|_| known.read()));
@@ -255,18 +221,10 @@ impl Store {
 fn written(change: &Change<'_>, id: &CompactionId) -> CompactionOutcome {
     let session = &change.session;
     let status = |compaction: &CompactionChange<'_>| match compaction {
-        CompactionChange::Begins { compaction, .. } => {
-            (*compaction == id).then_some(CompactionStatus::Running)
-        }
-        CompactionChange::Fails { compaction, .. } => {
-            (compaction == id).then_some(CompactionStatus::Failed)
-        }
-        CompactionChange::Applies { compaction, .. } => {
-            (compaction == id).then_some(CompactionStatus::Applied)
-        }
-        CompactionChange::Reverts { compaction, .. } => {
-            (compaction == id).then_some(CompactionStatus::Reverted)
-        }
+        CompactionChange::Begins { compaction, .. } => (*compaction == id).then_some(CompactionStatus::Running),
+        CompactionChange::Fails { compaction, .. } => (compaction == id).then_some(CompactionStatus::Failed),
+        CompactionChange::Applies { compaction, .. } => (compaction == id).then_some(CompactionStatus::Applied),
+        CompactionChange::Reverts { compaction, .. } => (compaction == id).then_some(CompactionStatus::Reverted),
     };
     let running = session.compaction.as_ref();
     CompactionOutcome {

@@ -5,14 +5,11 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use super::{
-    Error, Store, compaction::status, named_parameters::Named, pipeline::Param, row::get, rows::Key,
-};
+use super::{Error, Store, compaction::status, named_parameters::Named, pipeline::Param, row::get, rows::Key};
 use crate::{
     codec,
     model::{
-        Compaction, CompactionId, CompactionState, MessageId, Seq, SessionId, SessionKey, TenantId,
-        compaction::Summary,
+        Compaction, CompactionId, CompactionState, MessageId, Seq, SessionId, SessionKey, TenantId, compaction::Summary,
     },
 };
 
@@ -53,66 +50,36 @@ impl Store {
     }
 
     /// Reads one compaction.
-    pub async fn compaction(
-        &self,
-        key: &SessionKey,
-        id: &CompactionId,
-    ) -> Result<Option<Compaction>, Error> {
+    pub async fn compaction(&self, key: &SessionKey, id: &CompactionId) -> Result<Option<Compaction>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
             .read_named(
                 &ONE,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("compaction", &id.as_str()),
-                ],
+                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("compaction", &id.as_str())],
             )
             .await?;
         rows.first().map(compaction).transpose()
     }
 
     /// Reads the newest compaction, with the version of the context it was made from.
-    pub async fn newest_compaction(
-        &self,
-        key: &SessionKey,
-    ) -> Result<Option<(Compaction, i64)>, Error> {
+    pub async fn newest_compaction(&self, key: &SessionKey) -> Result<Option<(Compaction, i64)>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
-            .read_named(
-                &NEWEST,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                ],
-            )
+            .read_named(&NEWEST, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session)])
             .await?;
-        rows.first()
-            .map(|row| Ok((compaction(row)?, get(row, "context_version")?)))
-            .transpose()
+        rows.first().map(|row| Ok((compaction(row)?, get(row, "context_version")?))).transpose()
     }
 
     /// Reads the compaction in force, and whether it replaces pinned messages too.
-    pub async fn compaction_in_force(
-        &self,
-        key: &SessionKey,
-    ) -> Result<Option<(Compaction, bool)>, Error> {
+    pub async fn compaction_in_force(&self, key: &SessionKey) -> Result<Option<(Compaction, bool)>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
-            .read_named(
-                &IN_FORCE,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                ],
-            )
+            .read_named(&IN_FORCE, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session)])
             .await?;
-        rows.first()
-            .map(|row| Ok((compaction(row)?, get(row, "hides_pinned")?)))
-            .transpose()
+        rows.first().map(|row| Ok((compaction(row)?, get(row, "hides_pinned")?))).transpose()
     }
 
     /// Lists sessions with a compaction whose lease has expired, in random order.
@@ -141,17 +108,10 @@ fn compaction(row: &Row) -> Result<Compaction, Error> {
         summary: stored
             .summary
             .zip(message)
-            .map(|(summary, message)| Summary {
-                message: MessageId::new(message),
-                ..summary
-            }),
+            .map(|(summary, message)| Summary { message: MessageId::new(message), ..summary }),
         predecessor: get::<Option<String>>(row, "predecessor")?.map(CompactionId::new),
         failure: if state == CompactionState::Failed {
-            Some(
-                stored
-                    .failure
-                    .unwrap_or_else(codec::compaction::replica_stopped_failure),
-            )
+            Some(stored.failure.unwrap_or_else(codec::compaction::replica_stopped_failure))
         } else {
             None
         },

@@ -13,10 +13,7 @@ pub(super) struct Composite<'a>(Vec<(Type, Option<&'a [u8]>)>);
 pub(super) struct Composites<'a>(pub(super) Vec<Composite<'a>>);
 
 impl<'a> FromSql<'a> for Composites<'a> {
-    fn from_sql(
-        _: &Type,
-        mut raw: &'a [u8],
-    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(_: &Type, mut raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         let dimensions = number(&mut raw)?;
         let _has_nulls = number(&mut raw)?;
         let _type = number(&mut raw)?;
@@ -41,8 +38,7 @@ impl<'a> FromSql<'a> for Composites<'a> {
 fn composite(mut raw: &[u8]) -> Result<Composite<'_>, &'static str> {
     let mut fields = Vec::new();
     for _ in 0..number(&mut raw)? {
-        let of = Type::from_oid(number(&mut raw)?.cast_unsigned())
-            .ok_or("a field has an unknown type")?;
+        let of = Type::from_oid(number(&mut raw)?.cast_unsigned()).ok_or("a field has an unknown type")?;
         fields.push((of, field(&mut raw)?));
     }
     Ok(Composite(fields))
@@ -58,10 +54,7 @@ fn number(raw: &mut &[u8]) -> Result<i32, &'static str> {
 /// Reads a length and that many bytes. A negative length means null.
 fn field<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     match usize::try_from(number(raw)?) {
-        Ok(length) => raw
-            .split_off(..length)
-            .ok_or("unexpected end of data")
-            .map(Some),
+        Ok(length) => raw.split_off(..length).ok_or("unexpected end of data").map(Some),
         Err(_) => Ok(None),
     }
 }
@@ -69,14 +62,10 @@ fn field<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
 impl<'a> Composite<'a> {
     /// Decodes a field. Fails if the field is missing or has another type.
     pub(super) fn get<T: FromSql<'a>>(&self, place: usize) -> Result<T, Error> {
-        let (of, field) = self
-            .0
-            .get(place)
-            .ok_or_else(|| Error::Corrupt(format!("composite field {place} is missing")))?;
+        let (of, field) =
+            self.0.get(place).ok_or_else(|| Error::Corrupt(format!("composite field {place} is missing")))?;
         if !T::accepts(of) {
-            return Err(Error::Corrupt(format!(
-                "composite field {place} has the unexpected type {of}"
-            )));
+            return Err(Error::Corrupt(format!("composite field {place} has the unexpected type {of}")));
         }
         T::from_sql_nullable(of, *field).map_err(|error| Error::Corrupt(error.to_string()))
     }
@@ -92,27 +81,11 @@ mod tests {
     fn sent() -> Vec<u8> {
         let field = |of: &Type, value: Option<&[u8]>| {
             let length = value.map_or(-1, |value| i32::try_from(value.len()).unwrap());
-            [
-                &of.oid().to_be_bytes(),
-                &length.to_be_bytes(),
-                value.unwrap_or_default(),
-            ]
-            .concat()
+            [&of.oid().to_be_bytes(), &length.to_be_bytes(), value.unwrap_or_default()].concat()
         };
-        let fields = [
-            field(&Type::INT2, Some(&[0, 7])),
-            field(&Type::TEXT, Some(b"gpt")),
-            field(&Type::INT8, None),
-        ];
+        let fields = [field(&Type::INT2, Some(&[0, 7])), field(&Type::TEXT, Some(b"gpt")), field(&Type::INT8, None)];
         let row = [3_i32.to_be_bytes().as_slice(), &fields.concat()].concat();
-        let head = [
-            1,
-            0,
-            Type::RECORD.oid().cast_signed(),
-            1,
-            1,
-            i32::try_from(row.len()).unwrap(),
-        ];
+        let head = [1, 0, Type::RECORD.oid().cast_signed(), 1, 1, i32::try_from(row.len()).unwrap()];
         [head.map(i32::to_be_bytes).as_flattened(), &row].concat()
     }
 
@@ -125,16 +98,10 @@ mod tests {
         let sent = sent();
         let Composites(rows) = read(&sent).unwrap();
         let row = &rows[0];
-        assert_eq!(
-            (row.get::<i16>(0).unwrap(), row.get::<&str>(1).unwrap()),
-            (7, "gpt")
-        );
+        assert_eq!((row.get::<i16>(0).unwrap(), row.get::<&str>(1).unwrap()), (7, "gpt"));
         assert_eq!(row.get::<Option<i64>>(2).unwrap(), None);
         assert!(row.get::<i64>(2).is_err(), "a null is no number");
-        assert!(
-            row.get::<i64>(0).is_err(),
-            "nor is a small number a large one"
-        );
+        assert!(row.get::<i64>(0).is_err(), "nor is a small number a large one");
         assert!(row.get::<i16>(3).is_err(), "there are three");
     }
 

@@ -52,10 +52,7 @@ pub(super) struct Cleanup {
 impl ConnectionGuard {
     /// Lends a connection.
     pub(super) fn new(held: PooledConnection, settling: Cleanup) -> Self {
-        Self {
-            lent: Some((held, settling)),
-            expired: AtomicBool::new(false),
-        }
+        Self { lent: Some((held, settling)), expired: AtomicBool::new(false) }
     }
 
     /// Records that the response timeout expired.
@@ -106,13 +103,7 @@ impl Drop for ConnectionGuard {
 /// while the COMMIT waits for a synchronous standby, PostgreSQL makes changes visible that no standby has. Such a
 /// statement ends after `statement_timeout` or `lock_timeout` at the latest, and its COMMIT when the standby has it.
 async fn settle(held: PooledConnection, settling: Cleanup) {
-    let Cleanup {
-        tls,
-        timeout: patience,
-        is_reusable: whole,
-        statements,
-        standby,
-    } = settling;
+    let Cleanup { tls, timeout: patience, is_reusable: whole, statements, standby } = settling;
     // Responses arrive in the order of the requests: the response to this one shows that all earlier statements ended.
     let mut ended = Box::pin(held.object.simple_query(""));
     if let Ok(answer) = timeout(CANCEL_DELAY.min(patience), &mut ended).await {
@@ -126,10 +117,7 @@ async fn settle(held: PooledConnection, settling: Cleanup) {
     if statements.iter().all(|sql| only_reads(sql)) {
         let token = held.object.cancel_token();
         let cancelled = token.cancel_query(tls);
-        if timeout(CANCEL_TIMEOUT, cancelled)
-            .await
-            .is_ok_and(|sent| sent.is_ok())
-        {
+        if timeout(CANCEL_TIMEOUT, cancelled).await.is_ok_and(|sent| sent.is_ok()) {
             let _ = timeout(patience, &mut ended).await;
         }
     } else {

@@ -75,10 +75,7 @@ pub(super) struct Permit {
 
 impl Permit {
     fn of(queue: &Arc<ConnectionQueue>) -> Self {
-        Self {
-            queue: Arc::clone(queue),
-            is_withheld: false,
-        }
+        Self { queue: Arc::clone(queue), is_withheld: false }
     }
 }
 
@@ -110,10 +107,7 @@ impl ConnectionQueue {
     }
 
     /// Waits for a permit: in the tenant's line for a new request, otherwise ahead of all lines.
-    pub(super) async fn enter(
-        self: &Arc<Self>,
-        tenant: Option<&TenantId>,
-    ) -> Result<Permit, Error> {
+    pub(super) async fn enter(self: &Arc<Self>, tenant: Option<&TenantId>) -> Result<Permit, Error> {
         let place = {
             let mut waiting = self.lock();
             if waiting.free > 0 {
@@ -126,12 +120,7 @@ impl ConnectionQueue {
                 return Ok(Permit::of(self));
             }
             let (ticket, granted) = waiting.join(tenant);
-            Place {
-                queue: self,
-                tenant,
-                ticket,
-                granted,
-            }
+            Place { queue: self, tenant, ticket, granted }
         };
         place.granted().await
     }
@@ -209,11 +198,7 @@ impl PermitQueue {
                 (&mut line.waiters, line.served)
             }
         };
-        let waiter = Waiter {
-            since: Instant::now(),
-            served,
-            granted,
-        };
+        let waiter = Waiter { since: Instant::now(), served, granted };
         waiters.insert(ticket, waiter);
         (ticket, receiver)
     }
@@ -222,11 +207,7 @@ impl PermitQueue {
     fn next(&mut self) -> Option<Waiter> {
         let is_ahead = self.new.is_empty() || self.served_ahead + 1 < NEW_REQUEST_INTERVAL;
         if is_ahead && let Some((_, waiter)) = self.running.pop_first() {
-            self.served_ahead = if self.new.is_empty() {
-                0
-            } else {
-                self.served_ahead + 1
-            };
+            self.served_ahead = if self.new.is_empty() { 0 } else { self.served_ahead + 1 };
             return Some(waiter);
         }
         self.served_ahead = 0;

@@ -7,9 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::{
-    Hook, HookError, Manager, Object, Pool, PoolError, QueueMode, Runtime, TimeoutType,
-};
+use deadpool_postgres::{Hook, HookError, Manager, Object, Pool, PoolError, QueueMode, Runtime, TimeoutType};
 use tokio::time::{Instant as Moment, sleep_until, timeout_at};
 
 use super::{
@@ -64,13 +62,7 @@ pub(super) struct Connections {
 impl Connections {
     /// Creates the pool. Connections are opened on demand.
     pub(super) fn new(manager: Manager, bounds: PoolLimits) -> Result<Self, Error> {
-        let PoolLimits {
-            size,
-            kept,
-            acquire_timeout,
-            connect_timeout,
-            idle_timeout,
-        } = bounds;
+        let PoolLimits { size, kept, acquire_timeout, connect_timeout, idle_timeout } = bounds;
         let pool = Pool::builder(manager)
             .max_size(size)
             .wait_timeout(Some(acquire_timeout))
@@ -79,13 +71,7 @@ impl Connections {
             .queue_mode(QueueMode::Lifo)
             .pre_recycle(Hook::sync_fn(|_, metrics| {
                 let old = metrics.age() >= max_age(metrics.created);
-                if old {
-                    Err(HookError::message(
-                        "the connection exceeded its maximum age",
-                    ))
-                } else {
-                    Ok(())
-                }
+                if old { Err(HookError::message("the connection exceeded its maximum age")) } else { Ok(()) }
             }))
             .runtime(Runtime::Tokio1)
             .build()
@@ -104,10 +90,7 @@ impl Connections {
     /// Returns the pool with spare connections of the same role.
     #[must_use]
     pub(super) fn with_spare(self, spare: &Self) -> Self {
-        Self {
-            spare: Some(Box::new(spare.clone())),
-            ..self
-        }
+        Self { spare: Some(Box::new(spare.clone())), ..self }
     }
 
     /// Waits for a connection.
@@ -116,11 +99,7 @@ impl Connections {
     }
 
     /// Like [`Connections::get`], with another timeout.
-    pub(super) async fn get_within(
-        &self,
-        within: Duration,
-        metrics: &Metrics,
-    ) -> Result<PooledConnection, Error> {
+    pub(super) async fn get_within(&self, within: Duration, metrics: &Metrics) -> Result<PooledConnection, Error> {
         let end = Moment::now() + within;
         let new = NewRequest::waiting();
         let tenant = new.as_ref().map(|request| &request.tenant);
@@ -129,19 +108,17 @@ impl Connections {
             permit = match self.connect(permit, metrics).await? {
                 ConnectAttempt::Held(held) => break held,
                 ConnectAttempt::PermitWithheld => self.enter(tenant, end).await?,
-                ConnectAttempt::None(permit, error) => {
-                    match self.borrow(permit, end, metrics).await {
-                        Ok(held) => break held,
-                        Err(permit) => {
-                            let again = Moment::now() + CONNECT_RETRY_DELAY;
-                            if again >= end {
-                                return Err(error);
-                            }
-                            sleep_until(again).await;
-                            permit
+                ConnectAttempt::None(permit, error) => match self.borrow(permit, end, metrics).await {
+                    Ok(held) => break held,
+                    Err(permit) => {
+                        let again = Moment::now() + CONNECT_RETRY_DELAY;
+                        if again >= end {
+                            return Err(error);
                         }
+                        sleep_until(again).await;
+                        permit
                     }
-                }
+                },
             };
         };
         if let Some(request) = new {
@@ -163,11 +140,7 @@ impl Connections {
                 if Object::metrics(&object).recycle_count == 0 {
                     self.queue.record_accepted();
                 }
-                return Ok(ConnectAttempt::Held(PooledConnection {
-                    object,
-                    permit,
-                    spare: None,
-                }));
+                return Ok(ConnectAttempt::Held(PooledConnection { object, permit, spare: None }));
             }
             Err(PoolError::Timeout(TimeoutType::Wait)) => return Err(Error::Busy),
             Err(PoolError::Backend(error)) => refused(&error),
@@ -183,12 +156,10 @@ impl Connections {
         if error.outage() != Some(Outage::NoConnectionLeft) {
             return Err(error);
         }
-        Ok(
-            match self.queue.withhold(permit, self.pool.status().available) {
-                None => ConnectAttempt::PermitWithheld,
-                Some(permit) => ConnectAttempt::None(permit, error),
-            },
-        )
+        Ok(match self.queue.withhold(permit, self.pool.status().available) {
+            None => ConnectAttempt::PermitWithheld,
+            Some(permit) => ConnectAttempt::None(permit, error),
+        })
     }
 
     /// Logs a failed connect, with a rate limit. Operations may still get a free connection, so their failure does not
@@ -203,12 +174,7 @@ impl Connections {
 
     /// Borrows a spare connection, if one is available. The pool's own permit stays taken, so that at most one is
     /// borrowed.
-    async fn borrow(
-        &self,
-        permit: Permit,
-        end: Moment,
-        metrics: &Metrics,
-    ) -> Result<PooledConnection, Permit> {
+    async fn borrow(&self, permit: Permit, end: Moment, metrics: &Metrics) -> Result<PooledConnection, Permit> {
         let Some(spare) = &self.spare else {
             return Err(permit);
         };
@@ -219,11 +185,9 @@ impl Connections {
             return Err(permit);
         };
         match spare.connect(right, metrics).await {
-            Ok(ConnectAttempt::Held(held)) => Ok(PooledConnection {
-                spare: Some(held.permit),
-                permit,
-                object: held.object,
-            }),
+            Ok(ConnectAttempt::Held(held)) => {
+                Ok(PooledConnection { spare: Some(held.permit), permit, object: held.object })
+            }
             Ok(ConnectAttempt::PermitWithheld | ConnectAttempt::None(..)) | Err(_) => Err(permit),
         }
     }
@@ -268,10 +232,7 @@ impl Connections {
 }
 
 /// Result of an attempt to get a connection.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is destructured where it is created"
-)]
+#[expect(clippy::large_enum_variant, reason = "it is destructured where it is created")]
 enum ConnectAttempt {
     Held(PooledConnection),
     /// The database accepts no further connection; an operation can wait for the open ones.
@@ -292,11 +253,7 @@ pub(super) struct PooledConnection {
 impl PooledConnection {
     /// Closes the connection. Its place in the pool then becomes free.
     pub(super) fn close(self) {
-        let Self {
-            object,
-            permit,
-            spare,
-        } = self;
+        let Self { object, permit, spare } = self;
         drop(Object::take(object));
         drop((permit, spare));
     }

@@ -13,19 +13,11 @@ pub(super) fn counters(row: &Row) -> Result<TokenCounters, Error> {
 
 /// Decodes a change of the counters, as stored with a compaction.
 pub(super) fn shift(row: &Row) -> Result<TokenCounters, Error> {
-    let columns = [
-        "delta_messages",
-        "delta_overhead",
-        "delta_tokens",
-        "delta_parts",
-    ];
+    let columns = ["delta_messages", "delta_overhead", "delta_tokens", "delta_parts"];
     of_columns(row, columns)
 }
 
-fn of_columns(
-    row: &Row,
-    [messages, overhead, tokens, parts]: [&str; 4],
-) -> Result<TokenCounters, Error> {
+fn of_columns(row: &Row, [messages, overhead, tokens, parts]: [&str; 4]) -> Result<TokenCounters, Error> {
     let corrupt = || Error::Corrupt("a row has an unexpected number of counters".to_owned());
     let tokens: Vec<i64> = get(row, tokens)?;
     let parts: Vec<i32> = get(row, parts)?;

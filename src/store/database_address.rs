@@ -39,9 +39,7 @@ fn by_default(connection: &Connection) -> Encryption {
 fn is_local(host: &Host) -> bool {
     match host {
         Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            name == "localhost" || name.parse().is_ok_and(|address| is_loopback(&address))
-        }
+        Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|address| is_loopback(&address)),
     }
 }
 

@@ -16,24 +16,18 @@ use super::Error;
 
 /// Creates a TLS connector. Trusts the authorities of a PEM file or those of the system, and accepts a certificate for
 /// the host name or for any host name.
-pub(super) fn connector(
-    ca_file: Option<&Path>,
-    verify_host_name: bool,
-) -> Result<MakeRustlsConnect, Error> {
+pub(super) fn connector(ca_file: Option<&Path>, verify_host_name: bool) -> Result<MakeRustlsConnect, Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(
-        Arc::new(authorities(ca_file)?),
-        Arc::clone(&provider),
-    )
-    .build();
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(authorities(ca_file)?), Arc::clone(&provider)).build();
     let client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&error))?;
     // Without any authority no verifier can be built. Every certificate is then refused.
     let client = match verifier {
-        Ok(verifier) if !verify_host_name => client
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyHostName(verifier))),
+        Ok(verifier) if !verify_host_name => {
+            client.dangerous().with_custom_certificate_verifier(Arc::new(AnyHostName(verifier)))
+        }
         Ok(verifier) => client.with_webpki_verifier(verifier),
         Err(_) => client.with_root_certificates(RootCertStore::empty()),
     };
@@ -72,9 +66,7 @@ impl ServerCertVerifier for AnyHostName {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified = self
-            .0
-            .verify_server_cert(certificate, intermediates, name, ocsp, now);
+        let verified = self.0.verify_server_cert(certificate, intermediates, name, ocsp, now);
         match verified {
             // The name is checked last, so everything else of the certificate is already verified.
             Err(rustls::Error::InvalidCertificate(
@@ -90,8 +82,7 @@ impl ServerCertVerifier for AnyHostName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0
-            .verify_tls12_signature(message, certificate, signature)
+        self.0.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -100,8 +91,7 @@ impl ServerCertVerifier for AnyHostName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0
-            .verify_tls13_signature(message, certificate, signature)
+        self.0.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -111,31 +111,17 @@ impl Store {
         request: Option<&RequestId>,
     ) -> Result<Option<DeletionTarget>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(
-                DOOMED,
-                &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
-            )
-            .await?;
+        let rows = self.database.read(DOOMED, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
         rows.first().map(deletion_target).transpose()
     }
 
     /// Ends a session, its turn and its queue in one transaction. Returns its newest seq, or `None` if the session has
     /// advanced since it was read, was used, or the request is known.
-    pub async fn delete(
-        &self,
-        key: &SessionKey,
-        deletion: &Deletion<'_>,
-    ) -> Result<Option<Seq>, Error> {
+    pub async fn delete(&self, key: &SessionKey, deletion: &Deletion<'_>) -> Result<Option<Seq>, Error> {
         Box::pin(self.delete_as_seen(key, deletion)).await
     }
 
-    async fn delete_as_seen(
-        &self,
-        key: &SessionKey,
-        deletion: &Deletion<'_>,
-    ) -> Result<Option<Seq>, Error> {
+    async fn delete_as_seen(&self, key: &SessionKey, deletion: &Deletion<'_>) -> Result<Option<Seq>, Error> {
         let dropped = codec::event::encode_dropped_with_session();
         let wanted = deletion::Deletion {
             fence: deletion.seen.fence,
@@ -153,8 +139,7 @@ impl Store {
             }),
             ..CommitMetadata::default()
         };
-        let mut races =
-            CommitConflicts::new("concurrent writes prevented the deletion of a session");
+        let mut races = CommitConflicts::new("concurrent writes prevented the deletion of a session");
         loop {
             if let Some(request) = &deletion.idempotency.request
                 && self.stored_request(key, request).await?.is_some()
@@ -185,20 +170,14 @@ impl Store {
     }
 
     /// How long a session has been unused, and its own time to live.
-    async fn unused(
-        &self,
-        key: &SessionKey,
-    ) -> Result<Option<(Duration, Option<Duration>)>, Error> {
+    async fn unused(&self, key: &SessionKey) -> Result<Option<(Duration, Option<Duration>)>, Error> {
         const SQL: &str = "-- store::delete::unused: messages that wait are a use
             select extract(epoch from now() - greatest(a.updated_at,
                      (select max(q.enqueued_at) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)))::float8 as unused,
                    extract(epoch from a.ttl)::float8 as ttl
               from session_activity a where a.tenant_id = $1 and a.session_id = $2 and a.updated_at > '-infinity'";
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(SQL, &[&key.tenant, &key.session])
-            .await?;
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
@@ -211,9 +190,8 @@ impl Store {
     /// Returns false if no turn is running, it was already taken, or the configuration has another revision than
     /// `revision`.
     pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
-        let seize = |seen: &SessionSnapshot| {
-            deletion::take_over_for_deletion(&seen.session, revision, self.next_owner())
-        };
+        let seize =
+            |seen: &SessionSnapshot| deletion::take_over_for_deletion(&seen.session, revision, self.next_owner());
         let seized = self.change(key, seize, &CommitMetadata::default()).await?;
         Ok(seized.is_some())
     }
@@ -223,11 +201,7 @@ impl Store {
         const SQL: &str = "-- store::delete::is_deleted
             select 1 from session_run where tenant_id = $1 and session_id = $2 and state = 3";
         let key = Key::from(key);
-        Ok(!self
-            .database
-            .read(SQL, &[&key.tenant, &key.session])
-            .await?
-            .is_empty())
+        Ok(!self.database.read(SQL, &[&key.tenant, &key.session]).await?.is_empty())
     }
 
     /// Lists deleted sessions that clients no longer need to follow. They come after all other sessions of their tenant
@@ -263,17 +237,10 @@ fn deletion_target(row: &tokio_postgres::Row) -> Result<DeletionTarget, Error> {
     let result: Option<String> = get(row, "result")?;
     Ok(DeletionTarget {
         state,
-        fence: Fence {
-            epoch: get(row, "epoch")?,
-            op: get(row, "op")?,
-        },
+        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
         revision: get(row, "revision")?,
-        turn: get::<Option<String>>(row, "turn_id")?
-            .filter(|_| state.is_live())
-            .map(TurnId::new),
+        turn: get::<Option<String>>(row, "turn_id")?.filter(|_| state.is_live()).map(TurnId::new),
         open_calls: count(row, "open_calls")?,
-        stored_request: hash
-            .zip(result)
-            .map(|(hash, result)| StoredRequest { hash, result }),
+        stored_request: hash.zip(result).map(|(hash, result)| StoredRequest { hash, result }),
     })
 }

@@ -100,19 +100,12 @@ const ERASURE: Erasure = erasure! {
 #[doc(hidden)]
 pub fn tables() -> Vec<&'static str> {
     let sessions = ["sessions", "session_run"];
-    sessions
-        .into_iter()
-        .chain(ERASURE.tables.iter().copied())
-        .collect()
+    sessions.into_iter().chain(ERASURE.tables.iter().copied()).collect()
 }
 
 impl Store {
     /// Begins the deletion of a tenant and revokes its keys, unless a deletion is in progress. Returns the deletion.
-    pub async fn begin_erasure(
-        &self,
-        tenant: &TenantId,
-        asked_by: &str,
-    ) -> Result<TenantDeletion, Error> {
+    pub async fn begin_erasure(&self, tenant: &TenantId, asked_by: &str) -> Result<TenantDeletion, Error> {
         const BEGIN: &str = "-- store::erasure::begin
             insert into tenant_deletions (tenant_id, asked_by) values ($1, $2)
             on conflict (tenant_id) where done_at is null do nothing";
@@ -128,9 +121,7 @@ impl Store {
         ];
         let answers = self.database.transact(&begin).await?;
         let row = answers.last().and_then(|rows| rows.first());
-        deletion(
-            row.ok_or_else(|| Error::Corrupt("the deletion of a tenant is missing".to_owned()))?,
-        )
+        deletion(row.ok_or_else(|| Error::Corrupt("the deletion of a tenant is missing".to_owned()))?)
     }
 
     /// Returns an error if the tenant is being deleted, or was deleted since the call was admitted. Used to explain why
@@ -141,11 +132,7 @@ impl Store {
         let known_at = AdmittedAt::current();
         let params: [Param<'_>; 2] = [&tenant, &known_at];
         let found = self.database.read(SQL, &params).await?;
-        if found.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::TenantDeleted(TenantId::new(tenant)))
-        }
+        if found.is_empty() { Ok(()) } else { Err(Error::TenantDeleted(TenantId::new(tenant))) }
     }
 
     /// Reads the newest deletion of a tenant. Returns `None` if it was never deleted.
@@ -160,10 +147,7 @@ impl Store {
             select tenant_id, done_at is not null as is_done from tenant_deletions where done_at is null or done_at > $1";
         let rows = self.reserved().read(SQL, &[&since]).await?;
         let erased = |row: &Row| {
-            Ok(Erased {
-                tenant: TenantId::new(get::<String>(row, "tenant_id")?),
-                is_done: get(row, "is_done")?,
-            })
+            Ok(Erased { tenant: TenantId::new(get::<String>(row, "tenant_id")?), is_done: get(row, "is_done")? })
         };
         rows.iter().map(erased).collect()
     }
@@ -183,34 +167,21 @@ impl Store {
     }
 
     /// Lists at most `limit` sessions of a tenant that is being deleted.
-    pub async fn sessions_to_erase(
-        &self,
-        tenant: &TenantId,
-        limit: u32,
-    ) -> Result<Vec<SessionKey>, Error> {
+    pub async fn sessions_to_erase(&self, tenant: &TenantId, limit: u32) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::erasure::sessions_to_erase
             select tenant_id, session_id from sessions where tenant_id = $1 order by session_id limit $2";
         self.of_tenant(SQL, tenant, limit).await
     }
 
     /// Lists at most `limit` deleted sessions of a tenant that clients no longer need to follow.
-    pub async fn sessions_to_purge(
-        &self,
-        tenant: &TenantId,
-        limit: u32,
-    ) -> Result<Vec<SessionKey>, Error> {
+    pub async fn sessions_to_purge(&self, tenant: &TenantId, limit: u32) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::erasure::sessions_to_purge
             select tenant_id, session_id from session_run
              where tenant_id = $1 and state = 3 and lease_until < now() order by session_id limit $2";
         self.of_tenant(SQL, tenant, limit).await
     }
 
-    async fn of_tenant(
-        &self,
-        sql: &'static str,
-        tenant: &TenantId,
-        limit: u32,
-    ) -> Result<Vec<SessionKey>, Error> {
+    async fn of_tenant(&self, sql: &'static str, tenant: &TenantId, limit: u32) -> Result<Vec<SessionKey>, Error> {
         let limit = i64::from(limit);
         let tenant = tenant.as_str();
         let rows = self.database.read(sql, &[&tenant, &limit]).await?;
@@ -236,10 +207,7 @@ impl Store {
     pub async fn end_erasure(&self, tenant: &TenantId) -> Result<bool, Error> {
         let tenant = tenant.as_str();
         let settled = SETTLED.as_secs_f64();
-        let end = [
-            Query::new(quota::NEXT_VERSION, []),
-            Query::new(ERASURE.end, [&tenant as Param<'_>, &settled]),
-        ];
+        let end = [Query::new(quota::NEXT_VERSION, []), Query::new(ERASURE.end, [&tenant as Param<'_>, &settled])];
         let answers = self.database.transact(&end).await?;
         Ok(answers.last().is_some_and(|rows| !rows.is_empty()))
     }

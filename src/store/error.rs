@@ -88,12 +88,7 @@ impl Outage {
             Some(Self::DiskFull)
         } else if *code == SqlState::UNDEFINED_FILE || is_of_loader(error.routine()) {
             Some(Self::ServerBroken)
-        } else if [
-            SqlState::DUPLICATE_PSTATEMENT,
-            SqlState::INVALID_SQL_STATEMENT_NAME,
-        ]
-        .contains(code)
-        {
+        } else if [SqlState::DUPLICATE_PSTATEMENT, SqlState::INVALID_SQL_STATEMENT_NAME].contains(code) {
             Some(Self::TransactionPooler)
         } else if *code == SqlState::PROTOCOL_VIOLATION {
             Self::of_protocol(error.message())
@@ -117,12 +112,7 @@ impl Outage {
 /// Whether the error was raised by PostgreSQL's library loader.
 fn is_of_loader(routine: Option<&str>) -> bool {
     routine.is_some_and(|routine| {
-        [
-            "internal_load_library",
-            "incompatible_module_error",
-            "load_external_function",
-        ]
-        .contains(&routine)
+        ["internal_load_library", "incompatible_module_error", "load_external_function"].contains(&routine)
     })
 }
 
@@ -130,11 +120,7 @@ impl Error {
     /// Whether the same operation may succeed when it is repeated.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unavailable(_)
-            | Self::Outage(..)
-            | Self::Refused(_)
-            | Self::Busy
-            | Self::Conflict(_) => true,
+            Self::Unavailable(_) | Self::Outage(..) | Self::Refused(_) | Self::Busy | Self::Conflict(_) => true,
             Self::Duplicate(_)
             | Self::Schema(_)
             | Self::EventsExpired { .. }
@@ -205,8 +191,7 @@ impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(database) = error.as_db_error() else {
             return if error.is_closed()
-                || std::error::Error::source(&error)
-                    .is_some_and(|source| source.is::<std::io::Error>())
+                || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>())
             {
                 Self::Unavailable(error.to_string())
             } else {
@@ -214,8 +199,7 @@ impl From<tokio_postgres::Error> for Error {
             };
         };
         let code = database.code();
-        let toolset_removed =
-            *code == SqlState::FOREIGN_KEY_VIOLATION && database.constraint() == Some(TOOLSET);
+        let toolset_removed = *code == SqlState::FOREIGN_KEY_VIOLATION && database.constraint() == Some(TOOLSET);
         if is_conflict(code) || toolset_removed {
             Self::Conflict(described(database))
         } else if *code == SqlState::UNIQUE_VIOLATION {
@@ -236,25 +220,14 @@ const TOOLSET: &str = "session_revisions_toolset";
 
 /// Conflicts with other transactions: a deadlock, a serialization failure, or a lock timeout.
 fn is_conflict(code: &SqlState) -> bool {
-    [
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::LOCK_NOT_AVAILABLE,
-    ]
-    .contains(code)
+    [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE, SqlState::LOCK_NOT_AVAILABLE].contains(code)
 }
 
 /// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel); system errors such as disk
 /// errors; writes on a standby; and a transaction left open after its response was lost.
 fn is_outage(code: &SqlState) -> bool {
-    ["08", "53", "57", "58"]
-        .iter()
-        .any(|class| code.code().starts_with(class))
-        || [
-            SqlState::READ_ONLY_SQL_TRANSACTION,
-            SqlState::IN_FAILED_SQL_TRANSACTION,
-        ]
-        .contains(code)
+    ["08", "53", "57", "58"].iter().any(|class| code.code().starts_with(class))
+        || [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IN_FAILED_SQL_TRANSACTION].contains(code)
 }
 
 /// Classifies a failed connect: permanent until an operator changes something, or temporary.
@@ -262,10 +235,7 @@ pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
     if let Some(problem) = refused_tls(error) {
         return Error::Refused(problem);
     }
-    if let Some((outage, database)) = error
-        .as_db_error()
-        .and_then(|database| Some((Outage::of(database)?, database)))
-    {
+    if let Some((outage, database)) = error.as_db_error().and_then(|database| Some((Outage::of(database)?, database))) {
         return Error::Outage(outage, described(database));
     }
     let for_good = error.as_db_error().is_some_and(|error| {
@@ -273,20 +243,15 @@ pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
         code.code().starts_with("28") // invalid authorization
             || [SqlState::INVALID_CATALOG_NAME, SqlState::PROTOCOL_VIOLATION].contains(code)
     });
-    if for_good {
-        Error::Refused(cause(error))
-    } else {
-        Error::Unavailable(cause(error))
-    }
+    if for_good { Error::Refused(cause(error)) } else { Error::Unavailable(cause(error)) }
 }
 
 /// Why TLS failed, if the network is not the cause: the server does not support TLS, or its certificate is refused.
 fn refused_tls(error: &tokio_postgres::Error) -> Option<String> {
     const HANDSHAKE: &str = "error performing TLS handshake";
     let source = std::error::Error::source(error)?;
-    let lost = source
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|source| source.kind() != std::io::ErrorKind::InvalidData);
+    let lost =
+        source.downcast_ref::<std::io::Error>().is_some_and(|source| source.kind() != std::io::ErrorKind::InvalidData);
     (error.to_string() == HANDSHAKE && !lost).then(|| {
         format!(
             "the TLS handshake failed: {source}; check database.ca_file, and database.sslmode or sslmode in the URL"
@@ -312,11 +277,7 @@ fn described(said: &DbError) -> String {
         "message omitted because it may contain user content"
     };
     let mut text = format!("{}: {message} ({code})", said.severity());
-    let places = [
-        ("table", said.table()),
-        ("column", said.column()),
-        ("constraint", said.constraint()),
-    ];
+    let places = [("table", said.table()), ("column", said.column()), ("constraint", said.constraint())];
     for (what, name) in places {
         if let Some(name) = name {
             let _ = write!(text, ", {what} {name}");
@@ -328,10 +289,8 @@ fn described(said: &DbError) -> String {
 /// Whether PostgreSQL's message for this error contains only names. Data exceptions (class 22) quote the value, and
 /// errors raised by functions may contain anything under any code.
 fn is_of_names(code: &str, routine: Option<&str>) -> bool {
-    const CLASSES: [&str; 16] = [
-        "08", "0A", "23", "25", "26", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57",
-        "58",
-    ];
+    const CLASSES: [&str; 16] =
+        ["08", "0A", "23", "25", "26", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"];
     const RAISE: &str = "exec_stmt_raise";
     CLASSES.iter().any(|class| code.starts_with(class)) && routine != Some(RAISE)
 }
@@ -345,14 +304,8 @@ mod tests {
         let check = |message, expected| assert_eq!(Outage::of_protocol(message), expected);
         let pooler = Some(Outage::TransactionPooler);
         check("unsupported startup parameter: options", pooler);
-        check(
-            "bind message supplies 2 parameters, but prepared statement \"s1\" requires 1",
-            pooler,
-        );
-        check(
-            "no more connections allowed (max_client_conn)",
-            Some(Outage::NoConnectionLeft),
-        );
+        check("bind message supplies 2 parameters, but prepared statement \"s1\" requires 1", pooler);
+        check("no more connections allowed (max_client_conn)", Some(Outage::NoConnectionLeft));
         check("query_wait_timeout", None);
     }
 

@@ -19,9 +19,7 @@ use super::{
 };
 use crate::{
     codec::event::{CompletedCall, EventContent, refs_to_load},
-    model::{
-        CallId, Content as PartContent, Seq, SessionKey, TurnId, UsageTotals, event::StoredEvent,
-    },
+    model::{CallId, Content as PartContent, Seq, SessionKey, TurnId, UsageTotals, event::StoredEvent},
 };
 
 /// The events that fit, and the size of the first event that does not. Sizes are computed without reading the content:
@@ -49,29 +47,14 @@ pub(super) const RESULTS: &str = "-- store::event::results
 impl Store {
     /// Like [`Store::follow`] for a client that waits for new events, from events that this replica has just committed.
     /// Returns `None` if they are not in memory.
-    pub fn recent_events(
-        &self,
-        key: &SessionKey,
-        after: Seq,
-        most: EventPageLimits,
-    ) -> Option<EventPage> {
+    pub fn recent_events(&self, key: &SessionKey, after: Seq, most: EventPageLimits) -> Option<EventPage> {
         self.recent.follow(key, after, most, Instant::now())
     }
 
     /// Reads the events after `after` in order, as many as fit. Fails if retention has removed some of them. A snapshot
     /// always shows a prefix of the log, because a seq is assigned and its row written under the same row lock.
-    pub async fn follow(
-        &self,
-        key: &SessionKey,
-        after: Seq,
-        most: EventPageLimits,
-    ) -> Result<EventPage, Error> {
-        let EventPageLimits {
-            events: limit,
-            bytes,
-            overhead,
-            at_least_one: or_one,
-        } = most;
+    pub async fn follow(&self, key: &SessionKey, after: Seq, most: EventPageLimits) -> Result<EventPage, Error> {
+        let EventPageLimits { events: limit, bytes, overhead, at_least_one: or_one } = most;
         let columns = Key::from(key);
         let limit = i64::from(limit);
         let overhead = i64::from(overhead);
@@ -113,12 +96,7 @@ impl Store {
                 is_gone: true,
             });
         }
-        Ok(EventPage {
-            events,
-            content,
-            oversized_bytes: next,
-            is_gone: false,
-        })
+        Ok(EventPage { events, content, oversized_bytes: next, is_gone: false })
     }
 
     /// Fails if retention has removed events after this seq. Otherwise the session was deleted and its rows are being
@@ -128,15 +106,8 @@ impl Store {
             select events_from from sessions where tenant_id = $1 and session_id = $2 and events_from > $3";
         let key = Key::from(key);
         let next = after.0 + 1;
-        match self
-            .database
-            .read(SQL, &[&key.tenant, &key.session, &next])
-            .await?
-            .first()
-        {
-            Some(row) => Err(Error::EventsExpired {
-                oldest: Seq(get(row, "events_from")?),
-            }),
+        match self.database.read(SQL, &[&key.tenant, &key.session, &next]).await?.first() {
+            Some(row) => Err(Error::EventsExpired { oldest: Seq(get(row, "events_from")?) }),
             None => Ok(()),
         }
     }
@@ -146,10 +117,7 @@ impl Store {
         const SQL: &str = "-- store::event::is_gone
             select 1 from session_run where tenant_id = $1 and session_id = $2 and state <> 3";
         let key = Key::from(key);
-        let live = self
-            .database
-            .read(SQL, &[&key.tenant, &key.session])
-            .await?;
+        let live = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
         Ok(live.is_empty())
     }
 
@@ -158,55 +126,28 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read_named(
-                &EVENT,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("seq", &seq.0),
-                ],
-            )
+            .read_named(&EVENT, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("seq", &seq.0)])
             .await?;
         rows.first().map(event).transpose()
     }
 
     /// Finds the newest event after `after` and up to `until` that committed an assistant message or made it void.
     /// Returns `None` if there is none.
-    pub async fn settled_between(
-        &self,
-        key: &SessionKey,
-        after: Seq,
-        until: Seq,
-    ) -> Result<Option<Seq>, Error> {
+    pub async fn settled_between(&self, key: &SessionKey, after: Seq, until: Seq) -> Result<Option<Seq>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(SETTLED, &[&key.tenant, &key.session, &after.0, &until.0])
-            .await?;
-        let newest = rows
-            .first()
-            .map(|row| get::<Option<i64>>(row, "seq"))
-            .transpose()?;
+        let rows = self.database.read(SETTLED, &[&key.tenant, &key.session, &after.0, &until.0]).await?;
+        let newest = rows.first().map(|row| get::<Option<i64>>(row, "seq")).transpose()?;
         Ok(newest.flatten().map(Seq))
     }
 
     /// The results of answered calls, even before their message is committed.
-    async fn results(
-        &self,
-        key: &SessionKey,
-        calls: &[CallId],
-    ) -> Result<BTreeMap<CallId, CompletedCall>, Error> {
+    async fn results(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, CompletedCall>, Error> {
         if calls.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (columns, calls): (Key, Vec<&str>) =
-            (Key::from(key), calls.iter().map(CallId::as_str).collect());
+        let (columns, calls): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
         let mut results = BTreeMap::new();
-        for row in self
-            .database
-            .read(RESULTS, &[&columns.tenant, &columns.session, &calls])
-            .await?
-        {
+        for row in self.database.read(RESULTS, &[&columns.tenant, &columns.session, &calls]).await? {
             let elapsed: f64 = get(&row, "elapsed")?;
             if let PartContent::ToolResult(result) = message::part(&row)?.part.content {
                 let elapsed = Duration::try_from_secs_f64(elapsed).unwrap_or_default();
@@ -219,10 +160,7 @@ impl Store {
 
 /// Whether these events follow `after` without a gap.
 fn are_dense(after: Seq, events: &[StoredEvent]) -> bool {
-    events
-        .iter()
-        .zip(after.0 + 1..)
-        .all(|(event, seq)| event.seq.0 == seq)
+    events.iter().zip(after.0 + 1..).all(|(event, seq)| event.seq.0 == seq)
 }
 
 fn event(row: &Row) -> Result<StoredEvent, Error> {
@@ -235,29 +173,15 @@ fn event(row: &Row) -> Result<StoredEvent, Error> {
         kind: get(row, "kind")?,
         refs: get(row, "refs")?,
         size: get(row, "size")?,
-        totals: get::<Option<Vec<i64>>>(row, "totals")?
-            .map(totals)
-            .transpose()?,
+        totals: get::<Option<Vec<i64>>>(row, "totals")?.map(totals).transpose()?,
         payload: get(row, "payload")?,
     })
 }
 
 /// Decodes the total usage of a turn.
 pub(super) fn totals(columns: Vec<i64>) -> Result<UsageTotals, Error> {
-    let corrupt = |columns: Vec<i64>| {
-        Error::Corrupt(format!(
-            "unexpected number of usage totals of a turn: {}",
-            columns.len()
-        ))
-    };
-    let [calls, input, output, reasoning, cache_read, cache_write] =
-        columns.try_into().map_err(corrupt)?;
-    Ok(UsageTotals {
-        calls,
-        input,
-        output,
-        reasoning,
-        cache_read,
-        cache_write,
-    })
+    let corrupt =
+        |columns: Vec<i64>| Error::Corrupt(format!("unexpected number of usage totals of a turn: {}", columns.len()));
+    let [calls, input, output, reasoning, cache_read, cache_write] = columns.try_into().map_err(corrupt)?;
+    Ok(UsageTotals { calls, input, output, reasoning, cache_read, cache_write })
 }

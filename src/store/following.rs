@@ -71,48 +71,27 @@ pub(super) const FATE: &str = "-- store::following::fate
 
 impl Store {
     /// Reads the queue state relevant to the end of a turn, or to starting a turn in an idle session.
-    pub async fn queue_at_turn_end(
-        &self,
-        key: &SessionKey,
-        starters: TurnStarters,
-    ) -> Result<QueueAtTurnEnd, Error> {
+    pub async fn queue_at_turn_end(&self, key: &SessionKey, starters: TurnStarters) -> Result<QueueAtTurnEnd, Error> {
         let key = Key::from(key);
         let in_any_case = starters == TurnStarters::AfterAnyEnd;
         let rows = self
             .database
             .read_named(
                 &AHEAD,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("in_any_case", &in_any_case),
-                ],
+                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("in_any_case", &in_any_case)],
             )
             .await?;
         let Some(row) = rows.first() else {
-            return Ok(QueueAtTurnEnd {
-                waiting: false,
-                starter: None,
-            });
+            return Ok(QueueAtTurnEnd { waiting: false, starter: None });
         };
         let found = get::<Option<String>>(row, "message_id")?.is_some();
-        Ok(QueueAtTurnEnd {
-            waiting: get(row, "waiting")?,
-            starter: found.then(|| queued(row)).transpose()?,
-        })
+        Ok(QueueAtTurnEnd { waiting: get(row, "waiting")?, starter: found.then(|| queued(row)).transpose()? })
     }
 
     /// Reads the outcome of a queued message. Returns `None` if there is no such message.
-    pub async fn queued_outcome(
-        &self,
-        key: &SessionKey,
-        message: &MessageId,
-    ) -> Result<Option<QueuedOutcome>, Error> {
+    pub async fn queued_outcome(&self, key: &SessionKey, message: &MessageId) -> Result<Option<QueuedOutcome>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(FATE, &[&key.tenant, &key.session, &message.as_str()])
-            .await?;
+        let rows = self.database.read(FATE, &[&key.tenant, &key.session, &message.as_str()]).await?;
         rows.first().map(fate).transpose()
     }
 
@@ -142,10 +121,7 @@ impl Store {
     }
 
     /// Lists sessions with expired queued messages.
-    pub async fn sessions_with_expired_messages(
-        &self,
-        limit: u32,
-    ) -> Result<Vec<SessionKey>, Error> {
+    pub async fn sessions_with_expired_messages(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::following::expiring
             select q.tenant_id, q.session_id from queue q
              where q.status = 0 and q.expires_at < now()
@@ -159,10 +135,7 @@ fn fate(row: &Row) -> Result<QueuedOutcome, Error> {
     let turn: Option<String> = get(row, "turn_id")?;
     Ok(match (get::<Option<i64>>(row, "seq")?, turn) {
         (None, _) => QueuedOutcome::Waiting,
-        (Some(_), Some(turn)) => QueuedOutcome::Taken {
-            turn: TurnId::new(turn),
-            after: Seq(get(row, "after")?),
-        },
+        (Some(_), Some(turn)) => QueuedOutcome::Taken { turn: TurnId::new(turn), after: Seq(get(row, "after")?) },
         (Some(seq), None) => QueuedOutcome::Ended(Seq(seq)),
     })
 }

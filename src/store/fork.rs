@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store, commit::CommitMetadata, counters::shift, named_parameters::Named,
-    pipeline::Param, row::get, rows::Key, seen::SessionSnapshot,
+    Error, Store, commit::CommitMetadata, counters::shift, named_parameters::Named, pipeline::Param, row::get,
+    rows::Key, seen::SessionSnapshot,
 };
 use crate::{
     model::{CallId, RequestId, Seq, SessionId, SessionKey, TurnId, command::Idempotency},
@@ -97,20 +97,11 @@ struct NextPiece {
 
 impl CopyInProgress {
     fn source(&self) -> Source<'_> {
-        Source {
-            key: &self.source,
-            created: self.created,
-            at: self.at,
-        }
+        Source { key: &self.source, created: self.created, at: self.at }
     }
 
     fn forking(&self) -> ForkCopy<'_> {
-        ForkCopy {
-            source: &self.source.session,
-            at: self.at,
-            claim: &self.claim,
-            lease: self.lease,
-        }
+        ForkCopy { source: &self.source.session, at: self.at, claim: &self.claim, lease: self.lease }
     }
 }
 
@@ -178,11 +169,7 @@ impl Store {
         const LIVES: &str = "-- store::fork::lives
             select 1 from sessions s where s.tenant_id = $1 and s.session_id = $2 and s.created_at = $3";
         let source = Key::from(&copying.source);
-        let source = [
-            &source.tenant as Param<'_>,
-            &source.session,
-            &copying.created,
-        ];
+        let source = [&source.tenant as Param<'_>, &source.session, &copying.created];
         if self.database.read(LIVES, &source).await?.is_empty() {
             return Ok(false);
         }
@@ -235,31 +222,17 @@ impl Store {
              where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and starts_with(r.turn_id, $4)";
         let key = Key::from(key);
         let request = request.map(RequestId::as_str);
-        let rows = self
-            .database
-            .read(SQL, &[&key.tenant, &key.session, &request, &CLAIM])
-            .await?;
-        let claimed = |row: &Row| {
-            Ok(ClaimedFork {
-                abandoned: get(row, "abandoned")?,
-                hash: get(row, "req_hash")?,
-            })
-        };
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request, &CLAIM]).await?;
+        let claimed = |row: &Row| Ok(ClaimedFork { abandoned: get(row, "abandoned")?, hash: get(row, "req_hash")? });
         rows.first().map(claimed).transpose()
     }
 
     /// Lists the calls that had no result when the session was at a seq, in the order in which the model made them.
     pub async fn open_calls_at(&self, key: &SessionKey, at: Seq) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("at", &at.0),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &at.0)];
         let rows = self.database.read_named(&OPEN_AT, &values).await?;
-        rows.iter()
-            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
-            .collect()
+        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
     }
 }
 
@@ -267,10 +240,7 @@ fn next_piece(row: &Row, after: Seq) -> Result<NextPiece, Error> {
     let last = get::<Option<i64>>(row, "last")?.map(Seq);
     let is_last: bool = get(row, "is_last")?;
     Ok(NextPiece {
-        piece: CopyRange {
-            seqs: last.map(|last| (after, last)),
-            shift: shift(row)?,
-        },
+        piece: CopyRange { seqs: last.map(|last| (after, last)), shift: shift(row)? },
         rest: last.filter(|_| !is_last),
         context_version: get(row, "context_version")?,
     })

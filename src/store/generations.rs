@@ -18,12 +18,7 @@ pub(super) struct Generations<V> {
 impl<V> Generations<V> {
     /// Creates an empty map whose generations may each have this weight.
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            newer: HashMap::new(),
-            weight: 0,
-            older: HashMap::new(),
-            most,
-        }
+        Self { newer: HashMap::new(), weight: 0, older: HashMap::new(), most }
     }
 
     /// Returns the value of a session, if it is kept.
@@ -90,10 +85,7 @@ mod tests {
         kept.keep(&key(2), 2, 1);
         kept.age();
         kept.keep(&key(2), 3, 1);
-        assert_eq!(
-            [1, 2].map(|n| kept.get(&key(n)).copied()),
-            [Some(1), Some(3)]
-        );
+        assert_eq!([1, 2].map(|n| kept.get(&key(n)).copied()), [Some(1), Some(3)]);
         kept.age();
         assert_eq!([1, 2].map(|n| kept.get(&key(n)).copied()), [None, Some(3)]);
         kept.age();

@@ -20,19 +20,12 @@ pub struct Grant {
 impl Grant {
     /// The grant of the owner of the session's running turn. Returns `None` if no turn is running.
     pub(super) fn of(session: &Session) -> Option<Self> {
-        Some(Self {
-            fence: session.fence,
-            turn: session.live_turn()?.clone(),
-            last_seq: session.last_seq(),
-        })
+        Some(Self { fence: session.fence, turn: session.live_turn()?.clone(), last_seq: session.last_seq() })
     }
 
     /// Returns the fence that the first statement under this grant must carry.
     pub fn turn_fence(&self) -> TurnFence<'_> {
-        TurnFence {
-            turn: &self.turn,
-            fence: self.fence,
-        }
+        TurnFence { turn: &self.turn, fence: self.fence }
     }
 }
 
@@ -40,10 +33,7 @@ impl Grant {
 pub(super) fn grant(row: &Row) -> Result<Grant, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     Ok(Grant {
-        fence: Fence {
-            epoch: get(row, "epoch")?,
-            op: get(row, "op")?,
-        },
+        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
         turn: TurnId::new(get::<String>(row, "turn_id")?),
         last_seq: Seq(next_seq - 1),
     })

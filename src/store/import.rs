@@ -62,18 +62,10 @@ pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
 
 impl Store {
     /// Reads the end of a session's transcript. Returns `None` if the session does not exist.
-    pub async fn tail(
-        &self,
-        key: &SessionKey,
-        request: Option<&RequestId>,
-    ) -> Result<Option<Tail>, Error> {
+    pub async fn tail(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Tail>, Error> {
         let key = Key::from(key);
         let request = request.map(RequestId::as_str);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("request_id", &request),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("request_id", &request)];
         let rows = self.database.read_named(&TAIL, &values).await?;
         rows.first().map(tail).transpose()
     }
@@ -81,17 +73,10 @@ impl Store {
     /// Lists the calls that were appended without results, in order.
     pub async fn appended_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(APPENDED_CALLS, &[&key.tenant, &key.session])
-            .await?;
+        let rows = self.database.read(APPENDED_CALLS, &[&key.tenant, &key.session]).await?;
         let call = |row: &Row| {
             let id = CallId::new(get::<String>(row, "call_id")?);
-            Ok(OpenCall {
-                id,
-                name: get(row, "tool_name")?,
-                pinned: get(row, "pinned")?,
-            })
+            Ok(OpenCall { id, name: get(row, "tool_name")?, pinned: get(row, "pinned")? })
         };
         rows.iter().map(call).collect()
     }
@@ -127,8 +112,6 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         tokens: counters.size(),
         model_dependent: model_dependent(row, &counters)?,
         anchor: anchor(row)?,
-        stored_request: hash
-            .zip(result)
-            .map(|(hash, result)| StoredRequest { hash, result }),
+        stored_request: hash.zip(result).map(|(hash, result)| StoredRequest { hash, result }),
     })
 }

@@ -118,11 +118,7 @@ impl Store {
     pub async fn send_heartbeat(&self) -> Result<(), Error> {
         let gave_back = self.handed_over.swap(false, Ordering::Relaxed);
         let lease = self.lease_ttl.as_secs_f64();
-        let values = [
-            ("replica", &self.replica as Param<'_>),
-            ("lease", &lease),
-            ("gave_back", &gave_back),
-        ];
+        let values = [("replica", &self.replica as Param<'_>), ("lease", &lease), ("gave_back", &gave_back)];
         let beat = BEAT.query(&values)?;
         let beaten = self.reserved().read(beat.sql, &beat.params).await;
         if beaten.is_err() && gave_back {
@@ -141,12 +137,7 @@ impl Store {
     pub async fn orphan_reports(&self) -> Result<Vec<OrphanReport>, Error> {
         let rows = self.reserved().read(SIGNS, &[]).await?;
         rows.iter()
-            .map(|row| {
-                Ok(OrphanReport {
-                    replica: get(row, "replica_id")?,
-                    reported_at: get(row, "said_at")?,
-                })
-            })
+            .map(|row| Ok(OrphanReport { replica: get(row, "replica_id")?, reported_at: get(row, "said_at")? }))
             .collect()
     }
 
@@ -157,21 +148,14 @@ impl Store {
         let said_at: Vec<Timestamp> = signs.iter().map(|sign| sign.reported_at).collect();
         let lease = self.lease_ttl.as_secs_f64();
         let aside = self.reserved();
-        aside
-            .read(FORGET, &[&replicas as Param<'_>, &said_at, &lease])
-            .await?;
-        aside
-            .read(CALM, &[&replicas as Param<'_>, &said_at])
-            .await?;
+        aside.read(FORGET, &[&replicas as Param<'_>, &said_at, &lease]).await?;
+        aside.read(CALM, &[&replicas as Param<'_>, &said_at]).await?;
         Ok(())
     }
 
     /// Lists the turns for which a cancel was requested, and those with another owner or none, for example because the
     /// session was deleted.
-    pub async fn interrupted_turns(
-        &self,
-        held: &[HeldTurn],
-    ) -> Result<Vec<(HeldTurn, Interruption)>, Error> {
+    pub async fn interrupted_turns(&self, held: &[HeldTurn]) -> Result<Vec<(HeldTurn, Interruption)>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
@@ -189,9 +173,7 @@ impl Store {
                 ],
             )
             .await?;
-        rows.iter()
-            .filter_map(|row| self.interruption(row).transpose())
-            .collect()
+        rows.iter().filter_map(|row| self.interruption(row).transpose()).collect()
     }
 
     /// Why a turn whose row differs from what its owner knows must stop. Returns `None` if the owner itself left it in
@@ -204,10 +186,7 @@ impl Store {
             && get::<Option<&str>>(row, "turn_id")? == Some(held.turn.as_str());
         let is_mine = get::<Option<&str>>(row, "owner")? == Some(&self.replica);
         let runs = state == Some(SessionState::Running);
-        let left = matches!(
-            state,
-            Some(SessionState::Idle | SessionState::AwaitingTools)
-        );
+        let left = matches!(state, Some(SessionState::Idle | SessionState::AwaitingTools));
         let why = if is_it && is_mine && runs {
             Some(Interruption::Cancelled)
         } else if is_it && left {
@@ -253,17 +232,15 @@ impl Store {
 
     /// Takes over a turn. Returns `None` if another replica did, or the turn has advanced.
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
-        let take_over = |seen: &SessionSnapshot| {
-            ownership::take_over(&seen.session, epoch, self.next_owner(), seen.now)
-        };
+        let take_over =
+            |seen: &SessionSnapshot| ownership::take_over(&seen.session, epoch, self.next_owner(), seen.now);
         self.grant(key, take_over).await
     }
 
     /// Gives a lease back, so that any replica can resume the turn at once. Returns false if this replica no longer had
     /// the lease.
     pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
-        let hand_over =
-            |seen: &SessionSnapshot| ownership::hand_over(&seen.session, right, &self.replica);
+        let hand_over = |seen: &SessionSnapshot| ownership::hand_over(&seen.session, right, &self.replica);
         self.give_back(key, hand_over).await
     }
 
@@ -285,26 +262,15 @@ impl Store {
     pub async fn owned_here(&self, keys: &[SessionKey]) -> Result<Vec<(SessionKey, Grant)>, Error> {
         let tenants: Vec<&str> = keys.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = keys.iter().map(|key| key.session.as_str()).collect();
-        let rows = self
-            .reserved()
-            .read(OWNED_HERE, &[&tenants, &sessions, &self.replica])
-            .await?;
-        rows.iter()
-            .map(|row| Ok((session_key(row)?, grant(row)?)))
-            .collect()
+        let rows = self.reserved().read(OWNED_HERE, &[&tenants, &sessions, &self.replica]).await?;
+        rows.iter().map(|row| Ok((session_key(row)?, grant(row)?))).collect()
     }
 
     /// Grants a turn that this replica owns without knowing it, under a new epoch. Returns `None` if the replica no
     /// longer owns it under the epoch that was read.
-    pub async fn adopt_owned(
-        &self,
-        key: &SessionKey,
-        seen: &Grant,
-    ) -> Result<Option<Grant>, Error> {
+    pub async fn adopt_owned(&self, key: &SessionKey, seen: &Grant) -> Result<Option<Grant>, Error> {
         let Grant { fence, turn, .. } = seen;
-        let adopt = |now: &SessionSnapshot| {
-            ownership::adopt(&now.session, turn, fence.epoch, self.next_owner())
-        };
+        let adopt = |now: &SessionSnapshot| ownership::adopt(&now.session, turn, fence.epoch, self.next_owner());
         self.grant(key, adopt).await
     }
 
@@ -312,15 +278,8 @@ impl Store {
     /// it under the epoch that was read.
     pub async fn repeat(&self, key: &SessionKey, seen: &Grant) -> Result<Option<Grant>, Error> {
         let Grant { fence, turn, .. } = seen;
-        let repeat = |seen: &SessionSnapshot| {
-            ownership::repeat(
-                &seen.session,
-                turn,
-                fence.epoch,
-                self.next_owner(),
-                seen.now,
-            )
-        };
+        let repeat =
+            |seen: &SessionSnapshot| ownership::repeat(&seen.session, turn, fence.epoch, self.next_owner(), seen.now);
         self.grant(key, repeat).await
     }
 
@@ -328,28 +287,17 @@ impl Store {
     /// false if the replica no longer has the lease.
     pub async fn release(&self, key: &SessionKey, seen: &Grant) -> Result<bool, Error> {
         let Grant { fence, turn, .. } = seen;
-        let release = |now: &SessionSnapshot| {
-            ownership::release(&now.session, turn, fence.epoch, &self.replica)
-        };
+        let release = |now: &SessionSnapshot| ownership::release(&now.session, turn, fence.epoch, &self.replica);
         self.give_back(key, release).await
     }
 
     /// Lists turns that this replica has owned for longer than a lease, except those of the `known` sessions.
-    pub async fn owned_unknown(
-        &self,
-        known: &[SessionKey],
-        limit: u32,
-    ) -> Result<Vec<(SessionKey, Grant)>, Error> {
+    pub async fn owned_unknown(&self, known: &[SessionKey], limit: u32) -> Result<Vec<(SessionKey, Grant)>, Error> {
         let tenants: Vec<&str> = known.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = known.iter().map(|key| key.session.as_str()).collect();
         let limit = i64::from(limit);
-        let rows = self
-            .reserved()
-            .read(OWNED_UNKNOWN, &[&tenants, &sessions, &self.replica, &limit])
-            .await?;
-        rows.iter()
-            .map(|row| Ok((session_key(row)?, grant(row)?)))
-            .collect()
+        let rows = self.reserved().read(OWNED_UNKNOWN, &[&tenants, &sessions, &self.replica, &limit]).await?;
+        rows.iter().map(|row| Ok((session_key(row)?, grant(row)?))).collect()
     }
 
     /// Commits a change that makes this replica the owner.
@@ -363,10 +311,7 @@ impl Store {
     }
 
     pub(super) fn next_owner(&self) -> NewOwner<'_> {
-        NewOwner {
-            replica: &self.replica,
-            lease: self.lease_ttl,
-        }
+        NewOwner { replica: &self.replica, lease: self.lease_ttl }
     }
 
     /// Requests the cancellation of a turn. A live owner reads the flag; if there is no owner, this replica becomes the
@@ -379,11 +324,7 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<CancelRequestOutcome, Error> {
-        let request = CancelRequest {
-            cause,
-            reason: reason.to_owned(),
-            rollback: false,
-        };
+        let request = CancelRequest { cause, reason: reason.to_owned(), rollback: false };
         self.request_cancel(key, turn, &request, idempotency).await
     }
 
@@ -396,11 +337,7 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<CancelRequestOutcome, Error> {
-        let request = CancelRequest {
-            cause: CancelCause::Requested,
-            reason: reason.to_owned(),
-            rollback: true,
-        };
+        let request = CancelRequest { cause: CancelCause::Requested, reason: reason.to_owned(), rollback: true };
         self.request_cancel(key, turn, &request, idempotency).await
     }
 
@@ -411,31 +348,19 @@ impl Store {
         request: &CancelRequest,
         idempotency: &Idempotency,
     ) -> Result<CancelRequestOutcome, Error> {
-        let cancel = Cancel {
-            turn,
-            request,
-            replica: &self.replica,
-            lease: self.lease_ttl,
-        };
-        let mut races =
-            CommitConflicts::new("concurrent writes prevented the cancellation of a turn");
+        let cancel = Cancel { turn, request, replica: &self.replica, lease: self.lease_ttl };
+        let mut races = CommitConflicts::new("concurrent writes prevented the cancellation of a turn");
         loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             let before = known.as_ref().map(|known| reached(known, idempotency));
-            let change = seen
-                .as_ref()
-                .and_then(|seen| cancel::apply(&seen.session, &cancel, before.as_ref()));
+            let change = seen.as_ref().and_then(|seen| cancel::apply(&seen.session, &cancel, before.as_ref()));
             let (Some(seen), Some(change)) = (seen, change) else {
                 return self.reached_nothing(key, idempotency).await;
             };
             let session = &change.session;
             let led = session.turn.as_ref().map_or("", TurnId::as_str);
             let commit = CommitMetadata {
-                request: Some(RequestToStore {
-                    request: idempotency,
-                    result: RequestResult::Text(led),
-                    is_new: false,
-                }),
+                request: Some(RequestToStore { request: idempotency, result: RequestResult::Text(led), is_new: false }),
                 ..CommitMetadata::default()
             };
             let before = (seen.version, &seen.session);
@@ -443,10 +368,7 @@ impl Store {
                 return Ok(CancelRequestOutcome {
                     turn: session.turn.clone(),
                     fence: session.is_owned_by(&self.replica).then_some(session.fence),
-                    hash: idempotency
-                        .request
-                        .as_ref()
-                        .map(|_| idempotency.hash.clone()),
+                    hash: idempotency.request.as_ref().map(|_| idempotency.hash.clone()),
                 });
             }
             races.record()?;
@@ -461,40 +383,20 @@ impl Store {
     ) -> Result<CancelRequestOutcome, Error> {
         let known = self.remember_request(key, idempotency).await?;
         let (hash, turn) = known.map(|known| (known.hash, known.result)).unzip();
-        Ok(CancelRequestOutcome {
-            turn: turn.filter(|turn| !turn.is_empty()).map(TurnId::new),
-            fence: None,
-            hash,
-        })
+        Ok(CancelRequestOutcome { turn: turn.filter(|turn| !turn.is_empty()).map(TurnId::new), fence: None, hash })
     }
 
     /// Reads which of the followed sessions have new events or a running turn, in one statement for all sessions that a
     /// replica follows. A missing session is returned as deleted.
-    pub async fn heads(
-        &self,
-        followed: &[Followed],
-    ) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
-        let tenants: Vec<&str> = followed
-            .iter()
-            .map(|followed| followed.key.tenant.as_str())
-            .collect();
-        let sessions: Vec<&str> = followed
-            .iter()
-            .map(|followed| followed.key.session.as_str())
-            .collect();
+    pub async fn heads(&self, followed: &[Followed]) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
+        let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
-        let rows = self
-            .reserved()
-            .read(HEADS, &[&tenants, &sessions, &after])
-            .await?;
+        let rows = self.reserved().read(HEADS, &[&tenants, &sessions, &after]).await?;
         rows.iter()
             .map(|row| {
                 let next_seq: i64 = get(row, "next_seq")?;
-                Ok((
-                    session_key(row)?,
-                    Seq(next_seq - 1),
-                    session_state(get(row, "state")?)?,
-                ))
+                Ok((session_key(row)?, Seq(next_seq - 1), session_state(get(row, "state")?)?))
             })
             .collect()
     }
@@ -502,11 +404,7 @@ impl Store {
 
 fn held_turn(row: &Row) -> Result<HeldTurn, Error> {
     let turn = TurnId::new(get::<String>(row, "turn")?);
-    Ok(HeldTurn {
-        key: session_key(row)?,
-        turn,
-        epoch: get(row, "epoch")?,
-    })
+    Ok(HeldTurn { key: session_key(row)?, turn, epoch: get(row, "epoch")? })
 }
 
 /// The outcome of the first request with the same key.

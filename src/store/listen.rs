@@ -56,10 +56,7 @@ impl Store {
                 }
             }
         }
-        Ok(Some(Listener {
-            _client: client,
-            messages,
-        }))
+        Ok(Some(Listener { _client: client, messages }))
     }
 }
 
@@ -67,9 +64,7 @@ impl Listener {
     /// Waits for the next wake-up.
     pub async fn next(&mut self) -> Result<String, Error> {
         loop {
-            if let AsyncMessage::Notification(told) =
-                self.messages.next().await.ok_or_else(closed)??
-            {
+            if let AsyncMessage::Notification(told) = self.messages.next().await.ok_or_else(closed)?? {
                 return Ok(told.payload().to_owned());
             }
         }

@@ -44,10 +44,7 @@ impl Store {
         let sessions: Vec<&str> = marks.iter().map(|(key, _)| key.session.as_str()).collect();
         let seqs: Vec<i64> = marks.iter().map(|(_, mark)| mark.seq.0).collect();
         let times: Vec<Option<Timestamp>> = marks.iter().map(|(_, mark)| mark.at).collect();
-        let rows = self
-            .reserved()
-            .read(MARKS, &[&tenants, &sessions, &seqs, &times])
-            .await?;
+        let rows = self.reserved().read(MARKS, &[&tenants, &sessions, &seqs, &times]).await?;
         rows.iter()
             .map(|row| {
                 let verdict = if get(row, "lost")? {

@@ -84,10 +84,7 @@ pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
 
 /// Decodes the transcript that the model sees.
 pub(super) fn visible_transcript(rows: &[Row]) -> Result<VisibleTranscript, Error> {
-    let context_version = rows
-        .first()
-        .map(|row| get(row, "context_version"))
-        .transpose()?;
+    let context_version = rows.first().map(|row| get(row, "context_version")).transpose()?;
     let (mut bytes, mut message) = (0, None);
     for row in rows {
         let seq: i64 = get(row, "seq")?;
@@ -97,15 +94,8 @@ pub(super) fn visible_transcript(rows: &[Row]) -> Result<VisibleTranscript, Erro
         bytes += get::<Option<&str>>(row, "body")?.map_or(0, str::len);
         bytes += get::<Option<&[u8]>>(row, "rest")?.map_or(0, <[u8]>::len);
     }
-    let messages = messages(rows)?
-        .into_iter()
-        .map(|placed| placed.message.as_sent_to_model())
-        .collect();
-    Ok(VisibleTranscript {
-        messages,
-        context_version,
-        bytes,
-    })
+    let messages = messages(rows)?.into_iter().map(|placed| placed.message.as_sent_to_model()).collect();
+    Ok(VisibleTranscript { messages, context_version, bytes })
 }
 
 impl Store {
@@ -118,11 +108,7 @@ impl Store {
     /// Reads the size in bytes of what the model sees of a session now.
     pub async fn live_bytes(&self, key: &SessionKey) -> Result<u64, Error> {
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("at", &NOW.0),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &NOW.0)];
         let rows = self.database.read_named(&LIVE_BYTES, &values).await?;
         let bytes = rows.first().map(|row| get::<i64>(row, "bytes"));
         Ok(u64::try_from(bytes.transpose()?.unwrap_or_default()).unwrap_or_default())
@@ -137,19 +123,11 @@ impl Store {
         if ids.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (key, ids): (Key, Vec<&str>) =
-            (Key::from(key), ids.iter().map(MessageId::as_str).collect());
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("at", &NOW.0),
-            ("messages", &ids),
-        ];
+        let (key, ids): (Key, Vec<&str>) = (Key::from(key), ids.iter().map(MessageId::as_str).collect());
+        let values =
+            [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &NOW.0), ("messages", &ids)];
         let found = messages(&self.database.read_named(&BY_ID, &values).await?)?;
-        Ok(found
-            .into_iter()
-            .map(|placed| (placed.message.id.clone(), placed.message))
-            .collect())
+        Ok(found.into_iter().map(|placed| (placed.message.id.clone(), placed.message)).collect())
     }
 
     /// Reads the messages visible to the model that contain media, provider-specific items or, with `with_reasoning`,
@@ -162,8 +140,7 @@ impl Store {
         with_reasoning: bool,
         before: &[Seq],
     ) -> Result<Vec<Message>, Error> {
-        let (key, before): (Key, Vec<i64>) =
-            (Key::from(key), before.iter().map(|seq| seq.0).collect());
+        let (key, before): (Key, Vec<i64>) = (Key::from(key), before.iter().map(|seq| seq.0).collect());
         let values = [
             ("tenant", &key.tenant as Param<'_>),
             ("session", &key.session),
@@ -173,21 +150,13 @@ impl Store {
             ("before", &before),
         ];
         let rows = self.database.read_named(&VARIABLE, &values).await?;
-        Ok(variable(&rows)?
-            .into_iter()
-            .map(|placed| placed.message)
-            .collect())
+        Ok(variable(&rows)?.into_iter().map(|placed| placed.message).collect())
     }
 
     /// Reads the newest messages visible to the model before a place, newest first: sizes, model calls, and the same
     /// parts in the same form as [`Store::variable`]. The size of all other parts is included in the message's
     /// overhead.
-    pub async fn newest(
-        &self,
-        key: &SessionKey,
-        before: Seq,
-        limit: u32,
-    ) -> Result<Vec<PlacedMessage>, Error> {
+    pub async fn newest(&self, key: &SessionKey, before: Seq, limit: u32) -> Result<Vec<PlacedMessage>, Error> {
         let key = Key::from(key);
         let limit = i64::from(limit);
         let values = [
@@ -205,10 +174,7 @@ impl Store {
     /// contain media are read, without their text.
     pub async fn open_results(&self, key: &SessionKey) -> Result<Vec<Part>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(OPEN_RESULTS, &[&key.tenant, &key.session])
-            .await?;
+        let rows = self.database.read(OPEN_RESULTS, &[&key.tenant, &key.session]).await?;
         rows.iter().map(|row| Ok(part(row)?.part)).collect()
     }
 
@@ -230,15 +196,7 @@ impl Store {
         };
         let mut room = bytes;
         let mut fits = 0;
-        let rows = self
-            .page(
-                statement,
-                &key.into(),
-                at.unwrap_or(NOW),
-                place,
-                Some(limit),
-            )
-            .await?;
+        let rows = self.page(statement, &key.into(), at.unwrap_or(NOW), place, Some(limit)).await?;
         for row in &rows {
             room -= get::<i64>(row, "bytes")?;
             if room < 0 && fits > 0 {
@@ -246,15 +204,8 @@ impl Store {
             }
             fits += 1;
         }
-        let items = if fits == 0 {
-            Vec::new()
-        } else {
-            self.messages(key, view, at, page, fits).await?
-        };
-        Ok(BoundedPage {
-            items,
-            more: rows.len() == limit as usize || (fits as usize) < rows.len(),
-        })
+        let items = if fits == 0 { Vec::new() } else { self.messages(key, view, at, page, fits).await? };
+        Ok(BoundedPage { items, more: rows.len() == limit as usize || (fits as usize) < rows.len() })
     }
 
     /// Reads a page of messages as they were at a seq, or as they are now if `at` is `None`.
@@ -273,19 +224,12 @@ impl Store {
             (View::Live, Page::Before(place)) => (&LIVE_BEFORE, place),
         };
         let at = at.unwrap_or(NOW);
-        let found = messages(
-            &self
-                .page(statement, &key.into(), at, place, Some(limit))
-                .await?,
-        )?;
+        let found = messages(&self.page(statement, &key.into(), at, place, Some(limit)).await?)?;
         Ok(match view {
             View::All => found,
             View::Live => found
                 .into_iter()
-                .map(|PlacedMessage { place, message }| PlacedMessage {
-                    place,
-                    message: message.as_sent_to_model(),
-                })
+                .map(|PlacedMessage { place, message }| PlacedMessage { place, message: message.as_sent_to_model() })
                 .collect(),
         })
     }
@@ -325,16 +269,8 @@ pub(super) fn page_values<'a>(
 /// marks their presence.
 fn variable(rows: &[Row]) -> Result<Vec<PlacedMessage>, Error> {
     let attached = |row: &Row, part: StoredPart| {
-        let metadata = get::<Option<bool>>(row, "attached")?
-            .filter(|attached| *attached)
-            .map(|_| String::new());
-        let part = StoredPart {
-            part: Part {
-                provider_metadata: metadata,
-                ..part.part
-            },
-            ..part
-        };
+        let metadata = get::<Option<bool>>(row, "attached")?.filter(|attached| *attached).map(|_| String::new());
+        let part = StoredPart { part: Part { provider_metadata: metadata, ..part.part }, ..part };
         Ok(part.as_sent_to_model())
     };
     folded(rows, attached)
@@ -354,30 +290,17 @@ fn folded(
     for row in rows {
         let seq = Seq(get(row, "seq")?);
         if messages.last().is_none_or(|last| last.message.seq != seq) {
-            messages.push(PlacedMessage {
-                place: Seq(get(row, "place")?),
-                message: message(row, seq)?,
-            });
+            messages.push(PlacedMessage { place: Seq(get(row, "place")?), message: message(row, seq)? });
         }
         if let (Some(last), Some(_)) = (messages.last_mut(), get::<Option<i32>>(row, "idx")?) {
-            last.message.parts.push(made(
-                row,
-                StoredPart {
-                    pruned: pruned(row)?,
-                    ..part(row)?
-                },
-            )?);
+            last.message.parts.push(made(row, StoredPart { pruned: pruned(row)?, ..part(row)? })?);
         }
     }
     Ok(messages)
 }
 
 fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
-    let codec::message::MessageInfo {
-        response,
-        metadata,
-        queued,
-    } = codec::message::decode_info(get(row, "info")?)?;
+    let codec::message::MessageInfo { response, metadata, queued } = codec::message::decode_info(get(row, "info")?)?;
     Ok(Message {
         id: MessageId::new(get::<String>(row, "message_id")?),
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
@@ -409,10 +332,7 @@ pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
     };
     Ok(StoredPart {
         part: codec::part::from_row(stored)?,
-        size: PartSize {
-            tokens: count(row, "tokens")?,
-            category: category(get(row, "category")?)?,
-        },
+        size: PartSize { tokens: count(row, "tokens")?, category: category(get(row, "category")?)? },
         estimator: get(row, "estimator")?,
         pruned: None,
     })
@@ -423,9 +343,5 @@ fn pruned(row: &Row) -> Result<Option<Pruned>, Error> {
     let Some(at) = get::<Option<i64>>(row, "pruned_at_seq")? else {
         return Ok(None);
     };
-    Ok(Some(Pruned {
-        at: Seq(at),
-        time: get(row, "pruned_at")?,
-        original_tokens: count(row, "original_tokens")?,
-    }))
+    Ok(Some(Pruned { at: Seq(at), time: get(row, "pruned_at")?, original_tokens: count(row, "original_tokens")? }))
 }

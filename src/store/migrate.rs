@@ -85,15 +85,12 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
     // The connection is not returned to the pool: its settings and its lock end with it.
     let mut client = deadpool_postgres::Object::take(database.owner().await?);
     // Migrations may take longer than a statement of the service may.
-    client
-        .batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0")
-        .await?;
+    client.batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0").await?;
     lock(&client).await?;
     if !client.query_one(EXISTS, &[]).await?.get::<_, bool>(0) {
         run_with_lock_retries(&mut client, &Step::History).await?;
     }
-    let pending =
-        pending(known, &applied(&client.query(APPLIED, &[]).await?)?).map_err(Error::Schema)?;
+    let pending = pending(known, &applied(&client.query(APPLIED, &[]).await?)?).map_err(Error::Schema)?;
     let count = pending.len();
     for file in pending {
         tracing::info!("applying migration {} ({})", file.version, file.name);
@@ -118,9 +115,9 @@ pub async fn check_compatibility(database: &Database) -> Result<SchemaCompatibil
     };
     Ok(match pending(known(&[])?, &found) {
         Err(why) => SchemaCompatibility::Refused(why),
-        Ok(pending) => pending.first().map_or(SchemaCompatibility::Fits, |file| {
-            SchemaCompatibility::MissingMigration(file.version)
-        }),
+        Ok(pending) => pending
+            .first()
+            .map_or(SchemaCompatibility::Fits, |file| SchemaCompatibility::MissingMigration(file.version)),
     })
 }
 
@@ -146,10 +143,7 @@ fn applied(rows: &[tokio_postgres::Row]) -> Result<Vec<Applied>, Error> {
 
 /// The migrations of this program and additional ones, in order.
 fn known(more: &[(&str, &str)]) -> Result<Vec<File>, Error> {
-    let more = more
-        .iter()
-        .map(|(name, sql)| Migration::unapplied(name, sql))
-        .collect::<Result<Vec<_>, _>>();
+    let more = more.iter().map(|(name, sql)| Migration::unapplied(name, sql)).collect::<Result<Vec<_>, _>>();
     let more = more.map_err(|error| Error::Schema(error.to_string()))?;
     let all = embedded::migrations::runner();
     let mut files: Vec<File> = all
@@ -165,16 +159,8 @@ fn known(more: &[(&str, &str)]) -> Result<Vec<File>, Error> {
 /// The migrations to apply. Fails with the reason if this program must not use this schema.
 fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
     let newest = known.last().map_or(0, |file| file.version);
-    for Applied {
-        version,
-        checksum,
-        oldest_program,
-    } in found
-    {
-        match (
-            known.iter().find(|file| file.version == *version),
-            oldest_program,
-        ) {
+    for Applied { version, checksum, oldest_program } in found {
+        match (known.iter().find(|file| file.version == *version), oldest_program) {
             (Some(file), _) if file.checksum == *checksum => {}
             (Some(_), _) => {
                 return Err(format!(
@@ -195,10 +181,8 @@ fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
         }
     }
     let reached = found.iter().map(|row| row.version).max().unwrap_or(0);
-    let pending: Vec<File> = known
-        .into_iter()
-        .filter(|file| !found.iter().any(|row| row.version == file.version))
-        .collect();
+    let pending: Vec<File> =
+        known.into_iter().filter(|file| !found.iter().any(|row| row.version == file.version)).collect();
     match pending.iter().find(|file| file.version < reached) {
         None => Ok(pending),
         Some(File { version, .. }) => Err(format!(
@@ -210,11 +194,7 @@ fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
 /// Waits until no other process migrates. The lock ends with the connection.
 async fn lock(client: &Client) -> Result<(), Error> {
     let mut told = false;
-    while !client
-        .query_one("select pg_try_advisory_lock($1)", &[&LOCK])
-        .await?
-        .get::<_, bool>(0)
-    {
+    while !client.query_one("select pg_try_advisory_lock($1)", &[&LOCK]).await?.get::<_, bool>(0) {
         if !told {
             tracing::info!("another process is migrating this database; waiting for it");
             told = true;
@@ -261,9 +241,7 @@ async fn run_with_lock_retries(client: &mut Client, step: &Step) -> Result<(), E
         let problem = cause(&error);
         match Error::from(error) {
             Error::Conflict(_) if begun.elapsed() < LOCK_RETRY_TIMEOUT => {
-                tracing::warn!(
-                    "{step} is waiting for a lock held by a longer transaction, such as a dump: {problem}"
-                );
+                tracing::warn!("{step} is waiting for a lock held by a longer transaction, such as a dump: {problem}");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(MAX_PAUSE);
             }
@@ -308,12 +286,7 @@ async fn protect(client: &mut Client) -> Result<(), tokio_postgres::Error> {
 
 /// Sets the lock timeout for the rest of the transaction.
 async fn bound_lock_waits(client: &impl GenericClient) -> Result<(), tokio_postgres::Error> {
-    client
-        .batch_execute(&format!(
-            "set local lock_timeout = {}",
-            LOCK_TIMEOUT.as_millis()
-        ))
-        .await
+    client.batch_execute(&format!("set local lock_timeout = {}", LOCK_TIMEOUT.as_millis())).await
 }
 
 /// Applies the migration and records it in one transaction.
@@ -331,13 +304,10 @@ async fn in_transaction(client: &mut Client, file: &File) -> Result<(), tokio_po
 async fn on_its_own(client: &Client, file: &File) -> Result<(), tokio_postgres::Error> {
     client.batch_execute("set lock_timeout = 0").await?;
     if let Mode::CreateIndex(index) = &file.mode {
-        let invalid =
-            "select 1 from pg_index where indexrelid = to_regclass($1) and not indisvalid";
+        let invalid = "select 1 from pg_index where indexrelid = to_regclass($1) and not indisvalid";
         if client.query_opt(invalid, &[index]).await?.is_some() {
             tracing::info!("removing the unfinished index of a failed attempt: {index}");
-            client
-                .batch_execute(&format!("drop index concurrently if exists {index}"))
-                .await?;
+            client.batch_execute(&format!("drop index concurrently if exists {index}")).await?;
         }
     }
     client.batch_execute(&file.sql).await?;
@@ -345,18 +315,7 @@ async fn on_its_own(client: &Client, file: &File) -> Result<(), tokio_postgres::
 }
 
 async fn record(client: &impl GenericClient, file: &File) -> Result<(), tokio_postgres::Error> {
-    client
-        .execute(
-            RECORD,
-            &[
-                &file.version,
-                &file.name,
-                &file.checksum,
-                &file.oldest_program,
-            ],
-        )
-        .await
-        .map(drop)
+    client.execute(RECORD, &[&file.version, &file.name, &file.checksum, &file.oldest_program]).await.map(drop)
 }
 
 #[cfg(test)]

@@ -14,9 +14,7 @@ macro_rules! named {
 /// A single statement with named parameters.
 macro_rules! named_alone {
     ($file:literal) => {
-        std::sync::LazyLock::new(|| {
-            $crate::store::named_parameters::Named::new(include_str!($file))
-        })
+        std::sync::LazyLock::new(|| $crate::store::named_parameters::Named::new(include_str!($file)))
     };
 }
 

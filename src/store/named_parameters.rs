@@ -46,9 +46,7 @@ static FRAGMENTS: LazyLock<BTreeMap<&'static str, &'static str>> =
 /// Splits the file into fragments. The name of each fragment is on a separate line.
 fn fragments(text: &str) -> BTreeMap<&str, &str> {
     let after_names = text.split("\n-- {").skip(1);
-    after_names
-        .filter_map(|rest| rest.split_once("}\n"))
-        .collect()
+    after_names.filter_map(|rest| rest.split_once("}\n")).collect()
 }
 
 impl Named {
@@ -56,15 +54,9 @@ impl Named {
     pub(super) fn all(texts: &[&str]) -> Vec<Self> {
         let split = |text: &&str| {
             let begins = text.match_indices(HEADER).map(|(at, _)| at);
-            let begins: Vec<usize> = begins
-                .filter(|at| *at == 0 || text[..*at].ends_with('\n'))
-                .collect();
+            let begins: Vec<usize> = begins.filter(|at| *at == 0 || text[..*at].ends_with('\n')).collect();
             let ends = begins.iter().skip(1).copied().chain([text.len()]);
-            begins
-                .iter()
-                .zip(ends)
-                .map(|(begin, end)| Self::new(text[*begin..end].trim_end()))
-                .collect::<Vec<_>>()
+            begins.iter().zip(ends).map(|(begin, end)| Self::new(text[*begin..end].trim_end())).collect::<Vec<_>>()
         };
         texts.iter().flat_map(split).collect()
     }
@@ -99,20 +91,12 @@ impl Named {
 
     /// Returns the name in its first line, such as `store::commit::turn`.
     pub fn name(&self) -> &str {
-        let line = self
-            .sql
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("-- ");
+        let line = self.sql.lines().next().unwrap_or_default().trim_start_matches("-- ");
         line.split_once(": ").map_or(line, |(name, _)| name)
     }
 
     /// Binds values to the statement.
-    pub(super) fn query<'a>(
-        &'static self,
-        values: &[(&'static str, Param<'a>)],
-    ) -> Result<Query<'a>, WrongNames> {
+    pub(super) fn query<'a>(&'static self, values: &[(&'static str, Param<'a>)]) -> Result<Query<'a>, WrongNames> {
         let mut queries = queries(std::slice::from_ref(self), values)?;
         queries.pop().ok_or(WrongNames::Missing(String::new()))
     }
@@ -196,9 +180,7 @@ fn fragment(token: &str) -> Option<&'static str> {
 
 /// The name of the parameter, if the token is one.
 fn parameter(token: &str) -> Option<&str> {
-    token
-        .strip_prefix(':')
-        .filter(|name| name.starts_with(is_name_start))
+    token.strip_prefix(':').filter(|name| name.starts_with(is_name_start))
 }
 
 fn is_name_start(character: char) -> bool {
@@ -230,8 +212,7 @@ fn token_length(text: &str) -> usize {
 }
 
 fn length_while(text: &str, holds: impl Fn(char) -> bool) -> usize {
-    text.find(|character| !holds(character))
-        .unwrap_or(text.len())
+    text.find(|character| !holds(character)).unwrap_or(text.len())
 }
 
 /// Length of a string or quoted name, including both quotes. A doubled quote is read as the start of another string,
@@ -253,17 +234,11 @@ fn quoted_length(text: &str, backslash_escapes: bool) -> usize {
 
 /// Length of `$tag$ .. $tag$`. Returns `None` for any other dollar sign.
 fn dollar_quoted_length(text: &str) -> Option<usize> {
-    let name = length_while(&text[1..], |character| {
-        is_word(character) && character != '$'
-    });
-    let tag = text.get(..name + 2).filter(|tag| {
-        tag.ends_with('$') && !tag[1..].starts_with(|it: char| it.is_ascii_digit())
-    })?;
-    Some(
-        text[tag.len()..]
-            .find(tag)
-            .map_or(text.len(), |at| at + 2 * tag.len()),
-    )
+    let name = length_while(&text[1..], |character| is_word(character) && character != '$');
+    let tag = text
+        .get(..name + 2)
+        .filter(|tag| tag.ends_with('$') && !tag[1..].starts_with(|it: char| it.is_ascii_digit()))?;
+    Some(text[tag.len()..].find(tag).map_or(text.len(), |at| at + 2 * tag.len()))
 }
 
 /// Length of a comment that may contain nested comments.
@@ -292,19 +267,12 @@ mod tests {
 
     fn check(text: &str, sql: &str, names: &[&str]) {
         let named = Named::new(text);
-        assert_eq!(
-            (named.sql.as_str(), named.names),
-            (sql, names.iter().map(|it| (*it).to_owned()).collect())
-        );
+        assert_eq!((named.sql.as_str(), named.names), (sql, names.iter().map(|it| (*it).to_owned()).collect()));
     }
 
     #[test]
     fn a_name_becomes_the_same_number_wherever_it_appears() {
-        check(
-            "select :a, :b_2, :a + :c",
-            "select $1, $2, $1 + $3",
-            &["a", "b_2", "c"],
-        );
+        check("select :a, :b_2, :a + :c", "select $1, $2, $1 + $3", &["a", "b_2", "c"]);
         check("(:a)[1],:b::int[]", "($1)[1],$2::int[]", &["a", "b"]);
         check(":epoch and :epochs", "$1 and $2", &["epoch", "epochs"]);
         check("", "", &[]);
@@ -360,7 +328,8 @@ mod tests {
     #[test]
     fn a_fragment_stands_in_place_of_its_name() {
         let holder = Named::new("select {tokens_at} or :op");
-        let text = "case when p.pruned_at_seq <= $1 then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end";
+        let text =
+            "case when p.pruned_at_seq <= $1 then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end";
         assert_eq!(holder.sql, format!("select {text} or $2"));
         for text in ["'{accepted}'", "-- {accepted}", "{unknown}", "{", "{}"] {
             assert_eq!(Named::new(text).sql, text);
@@ -373,32 +342,14 @@ mod tests {
         let statements: &'static [Named] = text.map(Named::new).to_vec().leak();
         let bind = |values: &[(&'static str, Param<'_>)]| {
             let bound = queries(statements, values)?;
-            Ok(bound
-                .iter()
-                .map(|query| format!("{:?}", query.params))
-                .collect::<Vec<_>>())
+            Ok(bound.iter().map(|query| format!("{:?}", query.params)).collect::<Vec<_>>())
         };
         let one = 1_i32;
         let two = 2_i32;
-        assert_eq!(
-            bind(&[("a", &one), ("b", &two)]),
-            Ok(vec!["[2, 1]".to_owned(), "[1]".to_owned()])
-        );
-        assert_eq!(
-            bind(&[("a", &one)]),
-            Err(WrongNames::Missing("b".to_owned()))
-        );
-        assert_eq!(
-            bind(&[("a", &one), ("b", &two), ("d", &one)]),
-            Err(WrongNames::Unknown("d".to_owned()))
-        );
-        assert_eq!(
-            bind(&[("a", &one), ("b", &two), ("a", &one)]),
-            Err(WrongNames::Twice("a".to_owned()))
-        );
-        assert_eq!(
-            statements.iter().map(Named::name).collect::<Vec<_>>(),
-            ["one", "two"]
-        );
+        assert_eq!(bind(&[("a", &one), ("b", &two)]), Ok(vec!["[2, 1]".to_owned(), "[1]".to_owned()]));
+        assert_eq!(bind(&[("a", &one)]), Err(WrongNames::Missing("b".to_owned())));
+        assert_eq!(bind(&[("a", &one), ("b", &two), ("d", &one)]), Err(WrongNames::Unknown("d".to_owned())));
+        assert_eq!(bind(&[("a", &one), ("b", &two), ("a", &one)]), Err(WrongNames::Twice("a".to_owned())));
+        assert_eq!(statements.iter().map(Named::name).collect::<Vec<_>>(), ["one", "two"]);
     }
 }

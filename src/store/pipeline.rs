@@ -22,8 +22,7 @@ pub use super::statement::Param;
 use crate::{model::TenantId, telemetry::Trace};
 
 /// Sets the tenant that `row_security.sql` reads, until the end of the transaction.
-const SET_TENANT: &str =
-    "-- store::row_security::tell\nselect set_config('contextd.tenant', $1, true)";
+const SET_TENANT: &str = "-- store::row_security::tell\nselect set_config('contextd.tenant', $1, true)";
 /// Maximum number of retries after a deadlock or a serialization failure.
 const MAX_CONFLICT_RETRIES: u32 = 5;
 
@@ -38,36 +37,22 @@ pub struct Query<'a> {
 impl<'a> Query<'a> {
     /// Creates a query.
     pub fn new(sql: &'static str, params: impl Into<Vec<Param<'a>>>) -> Self {
-        Self {
-            sql,
-            params: params.into(),
-        }
+        Self { sql, params: params.into() }
     }
 }
 
 impl Database {
     /// Runs one read statement.
-    pub(super) async fn read(
-        &self,
-        sql: &'static str,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>, Error> {
+    pub(super) async fn read(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         let rows = self.transact_once(&[Query::new(sql, params)], None).await?;
         Ok(only(rows))
     }
 
     /// Runs one statement as its own transaction. If `writer` is set, its bytes are counted as written by this tenant.
-    async fn alone(
-        &self,
-        Query { sql, params }: &Query<'_>,
-        writer: Option<&TenantId>,
-    ) -> Result<Vec<Row>, Error> {
+    async fn alone(&self, Query { sql, params }: &Query<'_>, writer: Option<&TenantId>) -> Result<Vec<Row>, Error> {
         let sent = [*sql];
         let sent = self.sent(&sent);
-        let doing = Operation {
-            statements: sent.to_vec(),
-            in_transaction: false,
-        };
+        let doing = Operation { statements: sent.to_vec(), in_transaction: false };
         let lent = self.check_out(doing, None).await?;
         let begun = Instant::now();
         let done = self.with_timeout(&lent, async {
@@ -82,19 +67,13 @@ impl Database {
     }
 
     /// Runs several read statements on one connection, sent together and outside of a transaction.
-    pub(super) async fn read_together(
-        &self,
-        queries: &[Query<'_>],
-    ) -> Result<Vec<Vec<Row>>, Error> {
+    pub(super) async fn read_together(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
         if self.tenant()?.is_some() {
             return self.transact_once(queries, None).await;
         }
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
-        let doing = Operation {
-            statements: texts.to_vec(),
-            in_transaction: false,
-        };
+        let doing = Operation { statements: texts.to_vec(), in_transaction: false };
         let lent = self.check_out(doing, None).await?;
         let begun = Instant::now();
         let done = async {
@@ -123,9 +102,7 @@ impl Database {
         let mut repeats = 0;
         loop {
             match self.transact_once(queries, writer.as_ref()).await {
-                Err(Error::Conflict(_)) if repeats < MAX_CONFLICT_RETRIES => {
-                    repeats = pause(repeats).await
-                }
+                Err(Error::Conflict(_)) if repeats < MAX_CONFLICT_RETRIES => repeats = pause(repeats).await,
                 result => return result,
             }
         }
@@ -139,11 +116,7 @@ impl Database {
         }
     }
 
-    async fn transact_once(
-        &self,
-        queries: &[Query<'_>],
-        writer: Option<&TenantId>,
-    ) -> Result<Vec<Vec<Row>>, Error> {
+    async fn transact_once(&self, queries: &[Query<'_>], writer: Option<&TenantId>) -> Result<Vec<Vec<Row>>, Error> {
         let tenant = self.tenant()?;
         if let ([query], None) = (queries, &tenant) {
             // Boxed, like a transaction: callers hold it within their own futures.
@@ -151,31 +124,17 @@ impl Database {
         }
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
-        let doing = Operation {
-            statements: texts.to_vec(),
-            in_transaction: true,
-        };
+        let doing = Operation { statements: texts.to_vec(), in_transaction: true };
         let lent = self.check_out(doing, tenant.as_ref()).await?;
         let begun = Instant::now();
-        let done = transaction(
-            lent.connection()?,
-            &self.statements,
-            tenant,
-            &texts,
-            (queries, &self.written, writer),
-        );
+        let done = transaction(lent.connection()?, &self.statements, tenant, &texts, (queries, &self.written, writer));
         // Boxed because callers hold it in deeply nested futures.
         let done = self.with_timeout(&lent, Box::pin(done)).await;
         self.measure(queries.iter().map(|query| query.sql), begun, &done);
         lent.give_back(done)
     }
 
-    fn measure<T>(
-        &self,
-        statements: impl IntoIterator<Item = &'static str>,
-        begun: Instant,
-        done: &Result<T, Error>,
-    ) {
+    fn measure<T>(&self, statements: impl IntoIterator<Item = &'static str>, begun: Instant, done: &Result<T, Error>) {
         let error = done.as_ref().err().map(Error::kind);
         let operation = operation(statements);
         let took = begun.elapsed();
@@ -195,20 +154,14 @@ fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str
     let name = |sql: &'static str| {
         let name = sql.trim_start().strip_prefix("-- store::")?;
         let is_end = |(at, char): (usize, char)| {
-            char.is_whitespace()
-                || (char == ':' && !name[at..].starts_with("::") && !name[..at].ends_with(':'))
+            char.is_whitespace() || (char == ':' && !name[at..].starts_with("::") && !name[..at].ends_with(':'))
         };
         let end = name.char_indices().find(|found| is_end(*found));
         Some(&name[..end.map_or(name.len(), |(at, _)| at)])
     };
     let names: Vec<_> = statements.into_iter().filter_map(name).collect();
     let acts = |name: &&&str| **name != "idempotency::Request::raise";
-    names
-        .iter()
-        .find(acts)
-        .or_else(|| names.first())
-        .copied()
-        .unwrap_or("other")
+    names.iter().find(acts).or_else(|| names.first()).copied().unwrap_or("other")
 }
 
 async fn transaction(
@@ -219,15 +172,9 @@ async fn transaction(
     (queries, written, writer): (&[Query<'_>], &WrittenBytes, Option<&TenantId>),
 ) -> Result<Vec<Vec<Row>>, Error> {
     let tenant = tenant.as_ref().map(TenantId::as_str);
-    let told = tenant
-        .as_ref()
-        .map(|tenant| Query::new(SET_TENANT, [tenant as Param<'_>]));
+    let told = tenant.as_ref().map(|tenant| Query::new(SET_TENANT, [tenant as Param<'_>]));
     let first = told.as_slice();
-    let texts: Vec<_> = first
-        .iter()
-        .map(|query| query.sql)
-        .chain(texts.iter().copied())
-        .collect();
+    let texts: Vec<_> = first.iter().map(|query| query.sql).chain(texts.iter().copied()).collect();
     let ready = statements.all_ready(connection, &texts).await?;
     let bytes = writer.map_or(0, |_| {
         let own = ready.iter().skip(first.len()).zip(queries);
@@ -248,37 +195,22 @@ async fn send_transaction(
     // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction
     // is sent before the first response is awaited.
     let mut begun = Box::pin(maybe_done(connection.batch_execute("begin")));
-    let bodies = first
-        .iter()
-        .chain(queries)
-        .zip(ready)
-        .map(|(query, ready)| ready.query(connection, query.params.as_slice()));
+    let bodies =
+        first.iter().chain(queries).zip(ready).map(|(query, ready)| ready.query(connection, query.params.as_slice()));
     let mut bodies: Vec<_> = bodies.map(maybe_done).map(Box::pin).collect();
     let unsent = poll_fn(|context| {
         let _ = begun.as_mut().poll(context);
         for body in &mut bodies {
             let _ = body.as_mut().poll(context);
         }
-        Poll::Ready(
-            bodies
-                .iter_mut()
-                .any(|body| matches!(body.as_mut().output_mut(), Some(Err(_)))),
-        )
+        Poll::Ready(bodies.iter_mut().any(|body| matches!(body.as_mut().output_mut(), Some(Err(_)))))
     });
     // A parameter that cannot be encoded fails here, and its statement is never sent. A commit would then keep the
     // effects of the other statements.
     let end = if unsent.await { "rollback" } else { "commit" };
-    let ((), _, ended) = join3(
-        begun.as_mut(),
-        join_all(&mut bodies),
-        connection.batch_execute(end),
-    )
-    .await;
+    let ((), _, ended) = join3(begun.as_mut(), join_all(&mut bodies), connection.batch_execute(end)).await;
     begun.as_mut().take_output().transpose()?;
-    let rows = bodies
-        .iter_mut()
-        .filter_map(|body| body.as_mut().take_output())
-        .collect::<Result<Vec<_>, _>>()?;
+    let rows = bodies.iter_mut().filter_map(|body| body.as_mut().take_output()).collect::<Result<Vec<_>, _>>()?;
     ended?;
     Ok(rows.into_iter().skip(first.len()).collect())
 }
@@ -299,15 +231,9 @@ mod tests {
             assert_eq!(operation(statements.iter().copied()), expected);
         };
         check(&["-- store::ping\nselect 1"], "ping");
+        check(&["-- store::lease::beat: one statement\nselect 1"], "lease::beat");
         check(
-            &["-- store::lease::beat: one statement\nselect 1"],
-            "lease::beat",
-        );
-        check(
-            &[
-                "-- store::idempotency::Request::raise\nselect 1",
-                "-- store::commit::turn: all\nselect 1",
-            ],
+            &["-- store::idempotency::Request::raise\nselect 1", "-- store::commit::turn: all\nselect 1"],
             "commit::turn",
         );
         let alone = "idempotency::Request::raise";

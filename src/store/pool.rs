@@ -103,30 +103,16 @@ pub struct Database {
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database")
-            .field("pools", &self.status())
-            .finish_non_exhaustive()
+        f.debug_struct("Database").field("pools", &self.status()).finish_non_exhaustive()
     }
 }
 
 impl Database {
     /// Prepares the pools. Connections are opened on demand. `lease_ttl` is how long a lease lasts: the server closes a
     /// connection whose transaction has been idle for less than that.
-    pub fn new(
-        connection: &Connection,
-        config: &DatabaseConfig,
-        lease_ttl: Duration,
-    ) -> Result<Self, Error> {
-        let access = Access {
-            connection,
-            config,
-            lease_ttl,
-        };
-        let statements = if config.transaction_pooler {
-            Statements::unnamed()
-        } else {
-            Statements::Named
-        };
+    pub fn new(connection: &Connection, config: &DatabaseConfig, lease_ttl: Duration) -> Result<Self, Error> {
+        let access = Access { connection, config, lease_ttl };
+        let statements = if config.transaction_pooler { Statements::unnamed() } else { Statements::Named };
         let connections = |size, role| connections(access, size, role);
         let (pool, of_tenants, reserved) = if config.row_security {
             (
@@ -135,11 +121,7 @@ impl Database {
                 connections((RESERVED, 1), Role::Worker)?,
             )
         } else {
-            (
-                connections((config.pool_size, 1), Role::Login)?,
-                None,
-                connections((RESERVED, 1), Role::Login)?,
-            )
+            (connections((config.pool_size, 1), Role::Login)?, None, connections((RESERVED, 1), Role::Login)?)
         };
         Ok(Self {
             pool: pool.with_spare(&reserved),
@@ -150,10 +132,7 @@ impl Database {
             statements,
             listening: match config.transaction_pooler {
                 true => None,
-                false => Some((
-                    connection_config(access, Role::Login),
-                    tls_connector(config)?,
-                )),
+                false => Some((connection_config(access, Role::Login), tls_connector(config)?)),
             },
             cancelling: tls_connector(config)?,
             rewrite: None,
@@ -174,8 +153,7 @@ impl Database {
         let requests = ("requests", self.requests());
         let all = [requests, ("reserved", &self.reserved)];
         let all = all.into_iter().chain(workers);
-        all.map(|(name, connections)| connections.status(name))
-            .collect()
+        all.map(|(name, connections)| connections.status(name)).collect()
     }
 
     /// How long to wait for the response to a statement or a transaction.
@@ -212,9 +190,7 @@ impl Database {
             Statements::Unnamed(_) => Ok(true),
             Statements::Named => {
                 let rows = self.read(SQL, &[]).await?;
-                let mode = rows
-                    .first()
-                    .map(|row| get::<String>(row, "current_setting"));
+                let mode = rows.first().map(|row| get::<String>(row, "current_setting"));
                 Ok(mode.transpose()?.as_deref() == Some(PLAN_CACHE_MODE))
             }
         }
@@ -228,16 +204,8 @@ impl Database {
 
     /// Closes connections that were idle for too long.
     pub fn close_idle(&self) {
-        let pools = [
-            Some(&self.pool),
-            self.tenant_pool.as_ref(),
-            Some(&self.owner),
-            Some(&self.reserved),
-        ];
-        pools
-            .into_iter()
-            .flatten()
-            .for_each(Connections::close_idle);
+        let pools = [Some(&self.pool), self.tenant_pool.as_ref(), Some(&self.owner), Some(&self.reserved)];
+        pools.into_iter().flatten().for_each(Connections::close_idle);
     }
 
     /// The time after which an idle connection is closed.
@@ -250,10 +218,7 @@ impl Database {
     pub(super) async fn ping_requests(&self, within: Duration) -> Result<(), Error> {
         let requests = self.requests();
         let held = requests.get_within(within, &self.metrics).await?;
-        let doing = Operation {
-            statements: vec![PING],
-            in_transaction: false,
-        };
+        let doing = Operation { statements: vec![PING], in_transaction: false };
         let lent = ConnectionGuard::new(held, self.settling(doing));
         let done = async {
             let asked = lent.connection()?.simple_query(PING);
@@ -267,34 +232,19 @@ impl Database {
     /// statement. Cannot be enabled by any setting.
     #[doc(hidden)]
     #[must_use]
-    pub fn rewriting(
-        self,
-        rewrite: impl Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            rewrite: Some(Arc::new(rewrite)),
-            ..self
-        }
+    pub fn rewriting(self, rewrite: impl Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync + 'static) -> Self {
+        Self { rewrite: Some(Arc::new(rewrite)), ..self }
     }
 
     /// The statements of a transaction as they are sent: unchanged, except in tests.
     pub(super) fn sent<'s>(&self, statements: &'s [&'static str]) -> Cow<'s, [&'static str]> {
-        self.rewrite
-            .as_ref()
-            .map_or(Cow::Borrowed(statements), |rewrite| {
-                Cow::Owned(rewrite(statements))
-            })
+        self.rewrite.as_ref().map_or(Cow::Borrowed(statements), |rewrite| Cow::Owned(rewrite(statements)))
     }
 
     /// Returns a database that uses the reserved connections, for statements that need a response within `within`.
     pub(super) fn with_reserved_connections(&self, within: Duration) -> Self {
         let answer_timeout = self.response_timeout.min(within);
-        Self {
-            pool: self.reserved.clone(),
-            tenant_pool: None,
-            response_timeout: answer_timeout,
-            ..self.clone()
-        }
+        Self { pool: self.reserved.clone(), tenant_pool: None, response_timeout: answer_timeout, ..self.clone() }
     }
 
     /// How to open a connection that listens.
@@ -309,11 +259,7 @@ impl Database {
     }
 
     /// Lends a connection for an operation. `tenant` is the result of [`Self::tenant`].
-    pub(super) async fn check_out(
-        &self,
-        what: Operation,
-        tenant: Option<&TenantId>,
-    ) -> Result<ConnectionGuard, Error> {
+    pub(super) async fn check_out(&self, what: Operation, tenant: Option<&TenantId>) -> Result<ConnectionGuard, Error> {
         let connections = match tenant {
             Some(_) => self.requests(),
             None => &self.pool,
@@ -342,13 +288,9 @@ impl Database {
     ) -> Result<T, Error> {
         let late = |_| {
             lent.expire();
-            Err(Error::Unavailable(
-                "timed out waiting for a response".to_owned(),
-            ))
+            Err(Error::Unavailable("timed out waiting for a response".to_owned()))
         };
-        tokio::time::timeout(self.response_timeout, answer)
-            .await
-            .unwrap_or_else(late)
+        tokio::time::timeout(self.response_timeout, answer).await.unwrap_or_else(late)
     }
 
     /// Waits for a connection.
@@ -366,18 +308,12 @@ fn tls_connector(config: &DatabaseConfig) -> Result<MakeRustlsConnect, Error> {
 }
 
 /// Creates a pool for a role. Connections are opened on demand.
-fn connections(
-    access: Access<'_>,
-    (size, kept): (usize, usize),
-    role: Role,
-) -> Result<Connections, Error> {
+fn connections(access: Access<'_>, (size, kept): (usize, usize), role: Role) -> Result<Connections, Error> {
     let config = access.config;
     let manager = Manager::from_config(
         connection_config(access, role),
         tls_connector(config)?,
-        ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        },
+        ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
     let bounds = PoolLimits {
         size,
@@ -395,11 +331,7 @@ fn connections(
 /// a value; with statistics PostgreSQL's default is to plan at each execution (docs/benchmarks.md: 350 turns/s in place
 /// of 650). The server probes connections like this side does, so that it closes those of a host that vanished.
 fn connection_config(access: Access<'_>, role: Role) -> Connection {
-    let Access {
-        connection,
-        config,
-        lease_ttl,
-    } = access;
+    let Access { connection, config, lease_ttl } = access;
     let mut connection = connection.clone();
     let role = match role {
         Role::Login => "",
@@ -439,10 +371,7 @@ mod tests {
     fn options(transaction_pooler: bool) -> String {
         let access = Access {
             connection: &Connection::new(),
-            config: &DatabaseConfig {
-                transaction_pooler,
-                ..DatabaseConfig::default()
-            },
+            config: &DatabaseConfig { transaction_pooler, ..DatabaseConfig::default() },
             lease_ttl: Duration::from_secs(15),
         };
         let connection = connection_config(access, Role::Login);

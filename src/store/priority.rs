@@ -25,10 +25,7 @@ pub struct NewRequest {
 impl NewRequest {
     /// Creates a request of a tenant.
     pub fn new(tenant: TenantId) -> Arc<Self> {
-        Arc::new(Self {
-            tenant,
-            has_begun: AtomicBool::new(false),
-        })
+        Arc::new(Self { tenant, has_begun: AtomicBool::new(false) })
     }
 
     /// Runs `doing` as this request.

@@ -58,12 +58,7 @@ impl Store {
         (idempotency, led): (&Idempotency, &str),
     ) -> Result<Option<ContextUpdate>, Error> {
         let prune = |session: &Session| marks::prune(session, marking, placeholder);
-        let pruned = self.change_for(
-            key,
-            (idempotency, RequestResult::SeqThenText(led)),
-            "",
-            prune,
-        );
+        let pruned = self.change_for(key, (idempotency, RequestResult::SeqThenText(led)), "", prune);
         Ok(pruned.await?.as_ref().map(ContextUpdate::of))
     }
 
@@ -76,31 +71,18 @@ impl Store {
         idempotency: &Idempotency,
     ) -> Result<Option<ContextUpdate>, Error> {
         let restore = |session: &Session| marks::restore(session, marking, pruned_at);
-        let restored = self.change_for(
-            key,
-            (idempotency, RequestResult::SeqThenText("")),
-            "",
-            restore,
-        );
+        let restored = self.change_for(key, (idempotency, RequestResult::SeqThenText("")), "", restore);
         Ok(restored.await?.as_ref().map(ContextUpdate::of))
     }
 
     /// Reads the results of the prune with this seq. Returns `None` if the session does not exist.
-    pub async fn cleared_by(
-        &self,
-        key: &SessionKey,
-        pruned_at: Seq,
-    ) -> Result<Option<PrunedResults>, Error> {
+    pub async fn cleared_by(&self, key: &SessionKey, pruned_at: Seq) -> Result<Option<PrunedResults>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
             .read_named(
                 &CLEARED_BY,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("pruned_at", &pruned_at.0),
-                ],
+                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("pruned_at", &pruned_at.0)],
             )
             .await?;
         let Some(first) = rows.first() else {
@@ -110,11 +92,7 @@ impl Store {
         let results = rows.iter().map(cleared).collect::<Result<Vec<_>, _>>()?;
         let results: Vec<PrunedResult> = results.into_iter().flatten().collect();
         let known = told || !results.is_empty();
-        Ok(Some(PrunedResults {
-            version,
-            results,
-            known,
-        }))
+        Ok(Some(PrunedResults { version, results, known }))
     }
 }
 

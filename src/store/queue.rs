@@ -187,13 +187,11 @@ impl Store {
         if let Some((joined, landed)) = self.commit_from_cache(key, join, &commit).await? {
             return self.placed(new, &joined, &landed).map(Enqueued::Queued);
         }
-        let mut races =
-            CommitConflicts::new("concurrent writes prevented the enqueue of a message");
+        let mut races = CommitConflicts::new("concurrent writes prevented the enqueue of a message");
         loop {
             let (seen, known) = self.read_session_and_request(key, new.idempotency).await?;
-            let Some(SessionSnapshot {
-                version, session, ..
-            }) = seen.filter(|seen| seen.session.state != SessionState::Deleted)
+            let Some(SessionSnapshot { version, session, .. }) =
+                seen.filter(|seen| seen.session.state != SessionState::Deleted)
             else {
                 return Ok(Enqueued::NoSession);
             };
@@ -213,12 +211,7 @@ impl Store {
 
     /// The session after the message joined its queue. Returns `None` if the queue is at its limit or the session is
     /// deleted.
-    fn joined<'a>(
-        &self,
-        session: &Session,
-        new: &NewQueued<'a>,
-        start: Option<&Admission<'a>>,
-    ) -> Option<Change<'a>> {
+    fn joined<'a>(&self, session: &Session, new: &NewQueued<'a>, start: Option<&Admission<'a>>) -> Option<Change<'a>> {
         let joining = NewQueuedMessage {
             message: new.message,
             body: new.body,
@@ -248,9 +241,7 @@ impl Store {
     ) -> Result<EnqueuedMessage, Error> {
         let started = joined.next.as_deref();
         let Some((enqueued_at, expires_at)) = landed.joined else {
-            return Err(Error::Corrupt(
-                "a commit returned no enqueue time for its message".to_owned(),
-            ));
+            return Err(Error::Corrupt("a commit returned no enqueue time for its message".to_owned()));
         };
         let waiting = joined.session.queue.len();
         let becoming = started.map_or(&joined.session, |started| &started.session);
@@ -259,15 +250,11 @@ impl Store {
         let turn = joined.session.turn.clone();
         Ok(EnqueuedMessage {
             message: new.message.clone(),
-            state: QueueState::Pending {
-                position: u32::try_from(waiting).unwrap_or(u32::MAX),
-            },
+            state: QueueState::Pending { position: u32::try_from(waiting).unwrap_or(u32::MAX) },
             session_state: becoming.state,
             turn: becoming.live_turn().cloned(),
             grant: started.and_then(|started| Grant::of(&started.session)),
-            interrupts: turn
-                .filter(|_| interrupts && own)
-                .map(|turn| (turn, joined.session.fence)),
+            interrupts: turn.filter(|_| interrupts && own).map(|turn| (turn, joined.session.fence)),
             enqueued_at,
             expires_at,
         })
@@ -284,11 +271,7 @@ impl Store {
             return Ok(Enqueued::Mismatch);
         }
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("message", &known.result),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("message", &known.result)];
         let rows = self.database.read_named(&OUTCOME, &values).await?;
         match rows.first() {
             Some(row) => Ok(Enqueued::Queued(place(row)?)),
@@ -300,36 +283,21 @@ impl Store {
     /// the session does not exist.
     pub async fn queue_snapshot(&self, key: &SessionKey) -> Result<Option<QueueSnapshot>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(
-                &LOOK,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                ],
-            )
-            .await?;
+        let rows =
+            self.database.read_named(&LOOK, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session)]).await?;
         let Some(head) = rows.first() else {
             return Ok(None);
         };
         let next_seq: i64 = get(head, "next_seq")?;
         let empty = get::<Option<String>>(head, "message_id")?.is_none();
         Ok(Some(QueueSnapshot {
-            fence: Fence {
-                epoch: get(head, "epoch")?,
-                op: get(head, "op")?,
-            },
+            fence: Fence { epoch: get(head, "epoch")?, op: get(head, "op")? },
             turn: get::<Option<String>>(head, "turn_id")?.map(TurnId::new),
             state: session_state(get(head, "state")?)?,
             cancelled: get::<i16>(head, "cancel")? != 0,
             open_calls: count(head, "open_calls")?,
             last_seq: Seq(next_seq - 1),
-            waiting: if empty {
-                Vec::new()
-            } else {
-                rows.iter().map(queued).collect::<Result<_, _>>()?
-            },
+            waiting: if empty { Vec::new() } else { rows.iter().map(queued).collect::<Result<_, _>>()? },
         }))
     }
 
@@ -352,8 +320,7 @@ impl Store {
         (which, why, payload): (MessageSelection<'_>, Withdrawal, &[u8]),
         idempotency: &Idempotency,
     ) -> Result<WithdrawalOutcome, Error> {
-        let mut races =
-            CommitConflicts::new("concurrent writes prevented the withdrawal of a message");
+        let mut races = CommitConflicts::new("concurrent writes prevented the withdrawal of a message");
         loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             if let Some(known) = known {
@@ -367,20 +334,11 @@ impl Store {
                 let known = self.remember_request(key, idempotency).await?;
                 return Ok(known.map(withdrawn_before).unwrap_or_default());
             };
-            let messages: Vec<MessageId> = gone
-                .queue
-                .removed
-                .iter()
-                .map(|it| it.message.clone())
-                .collect();
+            let messages: Vec<MessageId> = gone.queue.removed.iter().map(|it| it.message.clone()).collect();
             let led: Vec<&str> = messages.iter().map(MessageId::as_str).collect();
             let led = led.join(" ");
             let commit = CommitMetadata {
-                request: Some(RequestToStore {
-                    request: idempotency,
-                    result: RequestResult::Text(&led),
-                    is_new: true,
-                }),
+                request: Some(RequestToStore { request: idempotency, result: RequestResult::Text(&led), is_new: true }),
                 ..CommitMetadata::default()
             };
             let before = (seen.version, &seen.session);
@@ -388,10 +346,7 @@ impl Store {
                 return Ok(WithdrawalOutcome {
                     messages,
                     last_seq: Some(gone.session.last_seq()),
-                    hash: idempotency
-                        .request
-                        .as_ref()
-                        .map(|_| idempotency.hash.clone()),
+                    hash: idempotency.request.as_ref().map(|_| idempotency.hash.clone()),
                 });
             }
             races.record()?;
@@ -435,28 +390,17 @@ impl Store {
             return Ok((0, Duration::ZERO));
         };
         let oldest: f64 = get(row, "oldest")?;
-        Ok((
-            get::<i64>(row, "waiting")?.unsigned_abs(),
-            Duration::try_from_secs_f64(oldest).unwrap_or_default(),
-        ))
+        Ok((get::<i64>(row, "waiting")?.unsigned_abs(), Duration::try_from_secs_f64(oldest).unwrap_or_default()))
     }
 
     /// Reads one message in any state. Returns `None` if it was never in this queue.
-    pub async fn queued_message(
-        &self,
-        key: &SessionKey,
-        message: &MessageId,
-    ) -> Result<Option<QueuedMessage>, Error> {
+    pub async fn queued_message(&self, key: &SessionKey, message: &MessageId) -> Result<Option<QueuedMessage>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
             .read_named(
                 &QUEUED_MESSAGE,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("message", &message.as_str()),
-                ],
+                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("message", &message.as_str())],
             )
             .await?;
         rows.first().map(queued).transpose()
@@ -465,13 +409,8 @@ impl Store {
 
 fn state(row: &Row) -> Result<QueueState, Error> {
     match get::<i16>(row, "status")? {
-        PENDING => Ok(QueueState::Pending {
-            position: count(row, "position")?,
-        }),
-        APPLIED => Ok(QueueState::Applied(MessageId::new(get::<String>(
-            row,
-            "applied_to",
-        )?))),
+        PENDING => Ok(QueueState::Pending { position: count(row, "position")? }),
+        APPLIED => Ok(QueueState::Applied(MessageId::new(get::<String>(row, "applied_to")?))),
         CANCELLED => Ok(QueueState::Cancelled),
         EXPIRED => Ok(QueueState::Expired),
         DROPPED => Ok(QueueState::Dropped(reason(get(row, "drop_reason")?)?)),

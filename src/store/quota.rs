@@ -54,32 +54,16 @@ impl Store {
         const SQL: &str = "-- store::quota::tenant_limits
             select tenant_id, running_turns, requests_per_second, tokens_per_minute, stored_bytes from tenant_limits";
         let rows = self.reserved().read(SQL, &[]).await?;
-        rows.iter()
-            .map(|row| Ok((tenant(row)?, limits(row)?)))
-            .collect()
+        rows.iter().map(|row| Ok((tenant(row)?, limits(row)?))).collect()
     }
 
     /// Sets a tenant's own limits. The server's default is used for limits that are not set. Tokens owed at the old
     /// rate are forgiven.
-    pub async fn set_tenant_limits(
-        &self,
-        tenant: &TenantId,
-        limits: &TenantLimits,
-    ) -> Result<(), Error> {
+    pub async fn set_tenant_limits(&self, tenant: &TenantId, limits: &TenantLimits) -> Result<(), Error> {
         const FORGIVE: &str = "-- store::quota::forgive
             update tenant_use set tokens_due = '-infinity' where tenant_id = $1";
-        let TenantLimits {
-            running_turns,
-            requests_per_second,
-            tokens_per_minute,
-            stored_bytes,
-        } = *limits;
-        let numbers = [
-            running_turns,
-            requests_per_second,
-            tokens_per_minute,
-            stored_bytes,
-        ];
+        let TenantLimits { running_turns, requests_per_second, tokens_per_minute, stored_bytes } = *limits;
+        let numbers = [running_turns, requests_per_second, tokens_per_minute, stored_bytes];
         let numbers = numbers.map(|limit| limit.map(number));
         let tenant = tenant.as_str();
         let [running, requests, tokens, bytes] = &numbers;
@@ -92,11 +76,7 @@ impl Store {
             ("stored_bytes", bytes),
             ("known_at", &known_at),
         ])?;
-        let change = [
-            Query::new(NEXT_VERSION, []),
-            limit,
-            Query::new(FORGIVE, [&tenant as Param<'_>]),
-        ];
+        let change = [Query::new(NEXT_VERSION, []), limit, Query::new(FORGIVE, [&tenant as Param<'_>])];
         let answers = self.database.transact(&change).await?;
         if answers.get(1).is_none_or(Vec::is_empty) {
             self.check_tenant(tenant).await?;
@@ -125,10 +105,7 @@ impl Store {
         let replica = self.replica.as_str();
         let tenants: Vec<&str> = running.keys().map(TenantId::as_str).collect();
         let turns: Vec<i64> = running.values().map(|(turns, _)| number(*turns)).collect();
-        let reserved: Vec<f64> = running
-            .values()
-            .map(|(_, reserved)| reserved.as_secs_f64())
-            .collect();
+        let reserved: Vec<f64> = running.values().map(|(_, reserved)| reserved.as_secs_f64()).collect();
         let spenders: Vec<&str> = spent.keys().map(TenantId::as_str).collect();
         let seconds: Vec<f64> = spent.values().map(Duration::as_secs_f64).collect();
         let mut report = vec![Query::new(GONE, [&replica as Param<'_>, &tenants])];
@@ -188,9 +165,7 @@ fn tenant(row: &Row) -> Result<TenantId, Error> {
 }
 
 fn limits(row: &Row) -> Result<TenantLimits, Error> {
-    let limit = |column| -> Result<Option<u64>, Error> {
-        Ok(get::<Option<i64>>(row, column)?.map(i64::unsigned_abs))
-    };
+    let limit = |column| -> Result<Option<u64>, Error> { Ok(get::<Option<i64>>(row, column)?.map(i64::unsigned_abs)) };
     Ok(TenantLimits {
         running_turns: limit("running_turns")?,
         requests_per_second: limit("requests_per_second")?,

@@ -51,10 +51,7 @@ type Tail = VecDeque<(Instant, RecentEvent)>;
 impl RecentEvents {
     /// Creates an empty cache, for turns with leases of this duration.
     pub(super) fn new(lease: Duration) -> Self {
-        Self {
-            kept: Arc::new(Mutex::new(Generations::new(MAX_BYTES))),
-            fresh: MAX_AGE.min(lease / 2),
-        }
+        Self { kept: Arc::new(Mutex::new(Generations::new(MAX_BYTES))), fresh: MAX_AGE.min(lease / 2) }
     }
 
     /// Adds the last events of a commit. Earlier events are kept too, unless there is a gap.
@@ -64,10 +61,7 @@ impl RecentEvents {
         };
         let mut kept = self.lock();
         let mut tail = kept.take(key).unwrap_or_default();
-        if tail
-            .back()
-            .is_some_and(|(_, last)| last.event.seq.0 + 1 != first.0)
-        {
+        if tail.back().is_some_and(|(_, last)| last.event.seq.0 + 1 != first.0) {
             tail.clear();
         }
         tail.extend(events.into_iter().map(|event| (now, event)));
@@ -108,12 +102,8 @@ impl RecentEvents {
         if now.duration_since(*since) > self.fresh {
             return None;
         }
-        let mut page = EventPage {
-            events: Vec::new(),
-            content: EventContent::default(),
-            oversized_bytes: None,
-            is_gone: false,
-        };
+        let mut page =
+            EventPage { events: Vec::new(), content: EventContent::default(), oversized_bytes: None, is_gone: false };
         let mut total = 0;
         let limit = usize::try_from(most.events).unwrap_or(usize::MAX);
         for (_, committed) in tail.range(start..).take(limit) {
@@ -155,12 +145,7 @@ mod tests {
     use crate::model::{SessionId, TenantId};
 
     const LEASE: Duration = Duration::from_secs(20);
-    const MOST: EventPageLimits = EventPageLimits {
-        events: 10,
-        bytes: 1_000,
-        overhead: 10,
-        at_least_one: false,
-    };
+    const MOST: EventPageLimits = EventPageLimits { events: 10, bytes: 1_000, overhead: 10, at_least_one: false };
 
     fn key() -> SessionKey {
         SessionKey::new(TenantId::new("t"), SessionId::new("s"))
@@ -180,12 +165,7 @@ mod tests {
             totals: None,
             payload: Vec::new(),
         };
-        let committed = seqs.map(|seq| RecentEvent {
-            event: event(seq),
-            message: None,
-            result: None,
-            bytes: 90,
-        });
+        let committed = seqs.map(|seq| RecentEvent { event: event(seq), message: None, result: None, bytes: 90 });
         committed.collect()
     }
 
@@ -228,25 +208,14 @@ mod tests {
         recent.keep(&key(), events(1..=4), now);
         let check = |most: EventPageLimits, expected: (&[i64], Option<u64>)| {
             let page = recent.follow(&key(), Seq(0), most, now).expect("known");
-            assert_eq!(
-                (seqs(&page).as_slice(), page.oversized_bytes),
-                expected,
-                "{most:?}"
-            );
+            assert_eq!((seqs(&page).as_slice(), page.oversized_bytes), expected, "{most:?}");
         };
         check(MOST, (&[1, 2, 3, 4], None));
         check(EventPageLimits { events: 2, ..MOST }, (&[1, 2], None));
         check(EventPageLimits { bytes: 299, ..MOST }, (&[1, 2], Some(100)));
-        check(
-            EventPageLimits { bytes: 300, ..MOST },
-            (&[1, 2, 3], Some(100)),
-        );
+        check(EventPageLimits { bytes: 300, ..MOST }, (&[1, 2, 3], Some(100)));
         check(EventPageLimits { bytes: 99, ..MOST }, (&[], Some(100)));
-        let one = EventPageLimits {
-            bytes: 99,
-            at_least_one: true,
-            ..MOST
-        };
+        let one = EventPageLimits { bytes: 99, at_least_one: true, ..MOST };
         check(one, (&[1], Some(100)));
     }
 

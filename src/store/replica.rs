@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Database, Error, pool::PING, recent_events::RecentEvents, session_cache::SessionCache,
-    written_bytes::WrittenBytes, written_chunks::WrittenChunks,
+    Database, Error, pool::PING, recent_events::RecentEvents, session_cache::SessionCache, written_bytes::WrittenBytes,
+    written_chunks::WrittenChunks,
 };
 use crate::model::TenantId;
 
@@ -43,10 +43,7 @@ impl Store {
     #[must_use]
     pub fn with_session_memory(self, session_memory: usize) -> Self {
         let own = SessionCache::new(session_memory);
-        Self {
-            session_cache: own,
-            ..self
-        }
+        Self { session_cache: own, ..self }
     }
 
     /// Returns the name in which leases are taken.

@@ -30,18 +30,10 @@ pub(super) static OVER: LazyLock<Named> = named_alone!("sql/rollback/over.sql");
 
 impl Store {
     /// What a rollback of the turn undoes in the context.
-    pub(super) async fn taken_back(
-        &self,
-        key: &SessionKey,
-        turn: &TurnId,
-    ) -> Result<RollbackTarget, Error> {
+    pub(super) async fn taken_back(&self, key: &SessionKey, turn: &TurnId) -> Result<RollbackTarget, Error> {
         let key = Key::from(key);
         let turn = turn.as_str();
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("turn", &turn),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("turn", &turn)];
         let queries = [ADDED.query(&values)?, OVER.query(&values)?];
         let answers = self.database.read_together(&queries).await?;
         let [added, over] = answers.as_slice() else {
@@ -72,22 +64,14 @@ impl Store {
                           order by c.step, c.ord) as executed
               from turns t where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = $3";
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(SQL, &[&key.tenant, &key.session, &turn.as_str()])
-            .await?;
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &turn.as_str()]).await?;
         let Some(row) = rows.first() else {
             return Ok(Undone::default());
         };
-        let messages = get::<Vec<String>>(row, "messages")?
-            .into_iter()
-            .chain(get::<Option<String>>(row, "closing")?);
+        let messages = get::<Vec<String>>(row, "messages")?.into_iter().chain(get::<Option<String>>(row, "closing")?);
         Ok(Undone {
             messages: messages.map(MessageId::new).collect(),
-            executed: get::<Vec<String>>(row, "executed")?
-                .into_iter()
-                .map(CallId::new)
-                .collect(),
+            executed: get::<Vec<String>>(row, "executed")?.into_iter().map(CallId::new).collect(),
         })
     }
 }
@@ -105,11 +89,7 @@ fn shift(rows: &[Row]) -> Result<TokenCounters, Error> {
         let Some(number) = get::<Option<i16>>(row, "category")? else {
             continue;
         };
-        shift.count(
-            category(number)?.into(),
-            get(row, "parts")?,
-            get(row, "tokens")?,
-        );
+        shift.count(category(number)?.into(), get(row, "parts")?, get(row, "tokens")?);
         shift.count(Counter::Pruned, get(row, "pruned")?, get(row, "saved")?);
     }
     Ok(shift)

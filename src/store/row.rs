@@ -10,8 +10,7 @@ use crate::{
 
 /// A column value. Fails if the column is missing or has another type.
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
-    row.try_get(column)
-        .map_err(|error| Error::Corrupt(error.to_string()))
+    row.try_get(column).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
 /// A column value that is a count.

@@ -34,13 +34,7 @@ pub(super) struct MessageColumns<'a> {
 impl<'a> MessageColumns<'a> {
     /// Adds the messages of these rows. `behind` is the version of the transcript to which the first one was appended.
     pub(super) fn add(&mut self, rows: &'a Rows, mut behind: Option<i64>) {
-        for MessageRow {
-            event,
-            step,
-            is_summary,
-            message,
-        } in &rows.messages
-        {
+        for MessageRow { event, step, is_summary, message } in &rows.messages {
             self.push(*event, &message.id, message.role, (*step, message.overhead));
             self.pinned.push(message.pinned);
             self.summaries.push(*is_summary);
@@ -62,8 +56,7 @@ impl<'a> MessageColumns<'a> {
     }
 
     fn push(&mut self, event: usize, id: &'a MessageId, role: Role, (step, overhead): (u32, u32)) {
-        self.events
-            .push(i32::try_from(event + 1).unwrap_or(i32::MAX));
+        self.events.push(i32::try_from(event + 1).unwrap_or(i32::MAX));
         self.ids.push(id.as_str());
         self.roles.push(role_number(role));
         self.steps.push(signed(step));
@@ -125,12 +118,7 @@ impl<'a> PartColumns<'a> {
 
     /// Adds a part at its place.
     pub(super) fn push(&mut self, (message, position): (&'a MessageId, i32), part: &StoredPart) {
-        let StoredPart {
-            part,
-            size,
-            estimator: _,
-            pruned: _,
-        } = part;
+        let StoredPart { part, size, estimator: _, pruned: _ } = part;
         let row = part_row(part);
         self.messages.push(message.as_str());
         self.positions.push(position);
@@ -161,8 +149,7 @@ impl<'a> PartColumns<'a> {
     /// Size in bytes of each part of a message, or of the result of a call.
     fn bytes(&self, id: &str) -> impl Iterator<Item = usize> {
         let calls = self.kinds.iter().zip(&self.calls);
-        let result_of =
-            calls.map(|(kind, call)| call.as_deref().filter(|_| kind == codec::part::TOOL_RESULT));
+        let result_of = calls.map(|(kind, call)| call.as_deref().filter(|_| kind == codec::part::TOOL_RESULT));
         let contents = self.bodies.iter().zip(&self.rests);
         let parts = self.messages.iter().zip(result_of).zip(contents);
         parts
@@ -214,10 +201,7 @@ pub(super) struct Key {
 
 impl From<&SessionKey> for Key {
     fn from(key: &SessionKey) -> Self {
-        Self {
-            tenant: key.tenant.as_str().to_owned(),
-            session: key.session.as_str().to_owned(),
-        }
+        Self { tenant: key.tenant.as_str().to_owned(), session: key.session.as_str().to_owned() }
     }
 }
 

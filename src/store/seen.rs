@@ -19,14 +19,8 @@ use super::{
     tool_call::{executor, waits_for},
 };
 use crate::{
-    model::{
-        CallId, CancelCause, CompactionId, Fence, MessageId, Seq, SessionKey, TurnId,
-        command::Idempotency,
-    },
-    session::{
-        CancelRequest, QueuedMessage, Session, Version, answers::OpenCall,
-        compaction_rows::RunningCompaction,
-    },
+    model::{CallId, CancelCause, CompactionId, Fence, MessageId, Seq, SessionKey, TurnId, command::Idempotency},
+    session::{CancelRequest, QueuedMessage, Session, Version, answers::OpenCall, compaction_rows::RunningCompaction},
 };
 
 /// A session with its version.
@@ -52,15 +46,9 @@ const ROLLBACK: i16 = 2;
 
 impl Store {
     /// Reads a session. Returns `None` if it does not exist.
-    pub(super) async fn read_session(
-        &self,
-        key: &SessionKey,
-    ) -> Result<Option<SessionSnapshot>, Error> {
+    pub(super) async fn read_session(&self, key: &SessionKey) -> Result<Option<SessionSnapshot>, Error> {
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
         let rows = self.database.read_named(&SESSION, &values).await?;
         rows.first().map(seen_session).transpose()
     }
@@ -71,10 +59,7 @@ impl Store {
         key: &SessionKey,
     ) -> Result<Option<(SessionSnapshot, Vec<OpenCall>)>, Error> {
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
         let queries = [SESSION.query(&values)?, OPEN_CALLS.query(&values)?];
         let answers = self.database.read_together(&queries).await?;
         let [session, open] = answers.as_slice() else {
@@ -97,28 +82,18 @@ impl Store {
             return Ok((self.read_session(key).await?, None));
         };
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
         let known = Request::new(&key, Some(request.as_str()), hash, "");
         let queries = [SESSION.query(&values)?, known.read()];
         let answers = self.database.read_together(&queries).await?;
         let first = |at: usize| answers.get(at).and_then(|rows| rows.first());
-        Ok((
-            first(0).map(seen_session).transpose()?,
-            first(1).map(stored_request).transpose()?,
-        ))
+        Ok((first(0).map(seen_session).transpose()?, first(1).map(stored_request).transpose()?))
     }
 }
 
 pub(super) fn seen_session(row: &Row) -> Result<SessionSnapshot, Error> {
     let (version, session) = session_row(row)?;
-    Ok(SessionSnapshot {
-        version,
-        session,
-        now: get(row, "now")?,
-    })
+    Ok(SessionSnapshot { version, session, now: get(row, "now")? })
 }
 
 pub(super) fn another_number() -> Error {
@@ -145,10 +120,7 @@ pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
     let takeovers: i16 = get(row, "takeovers")?;
     let session = Session {
         state: session_state(get(row, "state")?)?,
-        fence: Fence {
-            epoch: get(row, "epoch")?,
-            op: get(row, "op")?,
-        },
+        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
         written_by: get(row, "written_by")?,
         owner: get(row, "owner")?,
         lease_is_over: get(row, "lease_is_over")?,
@@ -186,19 +158,13 @@ fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Result<Option<T>, Error
 type RunningRow = (String, i64, bool);
 
 fn running((id, context_version, lease_is_over): RunningRow) -> RunningCompaction {
-    RunningCompaction {
-        id: CompactionId::new(id),
-        context_version,
-        lease_is_over,
-    }
+    RunningCompaction { id: CompactionId::new(id), context_version, lease_is_over }
 }
 
 /// A queued message, in the format of the fragment.
 type WaitingRow = (String, i16, bool, bool, Option<String>);
 
-fn waiting_message(
-    (message, number, starts_turn, of_execute, expires_at): WaitingRow,
-) -> Result<QueuedMessage, Error> {
+fn waiting_message((message, number, starts_turn, of_execute, expires_at): WaitingRow) -> Result<QueuedMessage, Error> {
     Ok(QueuedMessage {
         message: MessageId::new(message),
         delivery: delivery(number)?,
@@ -223,21 +189,12 @@ pub(super) fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> 
         4 => CancelCause::SessionDeleted,
         other => return Err(Error::Corrupt(format!("unknown cancel cause {other}"))),
     };
-    Ok(Some(CancelRequest {
-        cause,
-        reason: get(row, "cancel_reason")?,
-        rollback: mode == ROLLBACK,
-    }))
+    Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")?, rollback: mode == ROLLBACK }))
 }
 
 /// The values of `session_run.cancel`, `cancel_cause` and `cancel_reason`.
 pub(super) fn cancel_columns(cancel: Option<&CancelRequest>) -> (i16, i16, &str) {
-    let Some(CancelRequest {
-        cause,
-        reason,
-        rollback,
-    }) = cancel
-    else {
+    let Some(CancelRequest { cause, reason, rollback }) = cancel else {
         return (0, 0, "");
     };
     let mode = if *rollback { ROLLBACK } else { STOP };

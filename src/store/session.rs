@@ -84,21 +84,14 @@ impl Session {
     /// Fails if events after this cursor were removed.
     pub fn check_cursor(&self, after: Seq) -> Result<(), Error> {
         let oldest = self.events_from;
-        if after.0 + 1 < oldest.0 {
-            Err(Error::EventsExpired { oldest })
-        } else {
-            Ok(())
-        }
+        if after.0 + 1 < oldest.0 { Err(Error::EventsExpired { oldest }) } else { Ok(()) }
     }
 }
 
 impl From<Session> for PrepareInput {
     fn from(session: Session) -> Self {
         Self {
-            revision: Arc::new(Revision {
-                number: session.revision,
-                config: session.config,
-            }),
+            revision: Arc::new(Revision { number: session.revision, config: session.config }),
             context_tokens: session.context_tokens,
             context_version: session.context_version,
             anchor: session.anchor,
@@ -137,16 +130,11 @@ impl Store {
     ) -> Result<Option<session::Session>, Error> {
         let commit = CommitMetadata {
             estimator: config.estimator,
-            request: Some(RequestToStore {
-                request,
-                result: RequestResult::Text(led),
-                is_new: true,
-            }),
+            request: Some(RequestToStore { request, result: RequestResult::Text(led), is_new: true }),
             ..CommitMetadata::default()
         };
         let mut last_epoch = 0;
-        let mut races =
-            CommitConflicts::new("concurrent writes prevented the creation of a session");
+        let mut races = CommitConflicts::new("concurrent writes prevented the creation of a session");
         loop {
             let new = NewSession { config, last_epoch };
             let Some(change) = make(new) else {
@@ -173,10 +161,7 @@ impl Store {
                               where i.tenant_id = $1 and i.session_id = $2 and i.request_id = ''), 0) as epoch
              where not exists (select from session_run r where r.tenant_id = $1 and r.session_id = $2)";
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(SQL, &[&key.tenant, &key.session])
-            .await?;
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
         rows.first().map(|row| get(row, "epoch")).transpose()
     }
 
@@ -186,11 +171,7 @@ impl Store {
     }
 
     /// Reads a session with the configuration of one of its revisions. Returns `None` if it does not exist.
-    pub async fn session_at(
-        &self,
-        key: &SessionKey,
-        revision: i64,
-    ) -> Result<Option<Session>, Error> {
+    pub async fn session_at(&self, key: &SessionKey, revision: i64) -> Result<Option<Session>, Error> {
         self.session_of(key, Some(revision)).await
     }
 
@@ -198,26 +179,14 @@ impl Store {
     /// exist.
     pub async fn revision_at(&self, key: &SessionKey, at: Seq) -> Result<Option<i64>, Error> {
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("at", &at.0),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &at.0)];
         let rows = self.database.read_named(&REVISION_AT, &values).await?;
         rows.first().map(|row| get(row, "revision")).transpose()
     }
 
-    async fn session_of(
-        &self,
-        key: &SessionKey,
-        revision: Option<i64>,
-    ) -> Result<Option<Session>, Error> {
+    async fn session_of(&self, key: &SessionKey, revision: Option<i64>) -> Result<Option<Session>, Error> {
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("revision", &revision),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("revision", &revision)];
         let rows = self.database.read_named(&SESSION, &values).await?;
         rows.first().map(session).transpose()
     }
@@ -235,11 +204,7 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
     Ok(Session {
         id: SessionId::new(get::<String>(row, "session_id")?),
         state,
-        current_turn: if state.is_live() {
-            get::<Option<String>>(row, "turn_id")?.map(TurnId::new)
-        } else {
-            None
-        },
+        current_turn: if state.is_live() { get::<Option<String>>(row, "turn_id")?.map(TurnId::new) } else { None },
         holder: owner.zip(lease_until),
         last_seq: Seq(next_seq - 1),
         revision: get(row, "revision")?,
@@ -251,9 +216,7 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         anchor: anchor(row)?,
         queued: super::row::count(row, "queued")?,
         forked: from.map(SessionId::new).zip(at.map(Seq)),
-        events_from: Seq(
-            get::<Option<i64>>(row, "events_from")?.unwrap_or(at.unwrap_or_default() + 1)
-        ),
+        events_from: Seq(get::<Option<i64>>(row, "events_from")?.unwrap_or(at.unwrap_or_default() + 1)),
         open_calls: super::row::count(row, "open_calls")?,
         compactions: super::row::count(row, "compactions")?,
         compacted_at: get(row, "compacted_at")?,

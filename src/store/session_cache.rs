@@ -43,14 +43,8 @@ struct Kept {
 impl SessionCache {
     /// Creates an empty cache. `memory` is the limit for turn data in bytes.
     pub(super) fn new(memory: usize) -> Self {
-        let kept = Kept {
-            sessions: Generations::new(MAX_SESSIONS),
-            memories: Generations::new(memory / 2),
-        };
-        Self {
-            kept: Arc::new(Mutex::new(kept)),
-            memory,
-        }
+        let kept = Kept { sessions: Generations::new(MAX_SESSIONS), memories: Generations::new(memory / 2) };
+        Self { kept: Arc::new(Mutex::new(kept)), memory }
     }
 
     /// Returns a session, if it is cached.
@@ -63,11 +57,7 @@ impl SessionCache {
         let kept = self.lock();
         let (version, session) = kept.sessions.get(key)?;
         let (of, memory) = kept.memories.get(key)?;
-        (of == version).then(|| CachedSession {
-            version: *version,
-            session: session.clone(),
-            memory: memory.clone(),
-        })
+        (of == version).then(|| CachedSession { version: *version, session: session.clone(), memory: memory.clone() })
     }
 
     /// Removes and returns the turn data of a session, if it belongs to this version.
@@ -77,12 +67,7 @@ impl SessionCache {
     }
 
     /// Stores a session after a commit. Each message in its queue has the same weight as a session.
-    pub(super) fn keep(
-        &self,
-        key: &SessionKey,
-        (version, session): (Version, Session),
-        memory: Option<SessionMemory>,
-    ) {
+    pub(super) fn keep(&self, key: &SessionKey, (version, session): (Version, Session), memory: Option<SessionMemory>) {
         let weight = 1 + session.queue.len();
         let mut kept = self.lock();
         kept.sessions.keep(key, (version, session), weight);
@@ -106,12 +91,7 @@ impl SessionCache {
         bytes <= self.memory / MEMORY_SHARE_DIVISOR
     }
 
-    fn remember(
-        &self,
-        kept: &mut Kept,
-        key: &SessionKey,
-        (version, memory): (Version, SessionMemory),
-    ) {
+    fn remember(&self, kept: &mut Kept, key: &SessionKey, (version, memory): (Version, SessionMemory)) {
         let weight = memory.weight();
         if self.has_room_for(weight) {
             kept.memories.keep(key, (version, memory), weight);

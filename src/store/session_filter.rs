@@ -61,11 +61,7 @@ impl FoundBy {
 impl SessionFilter {
     /// Returns a text that identifies the filter in page tokens; empty for all sessions.
     pub fn fingerprint(&self) -> String {
-        if *self == Self::default() {
-            String::new()
-        } else {
-            format!("{self:?}")
-        }
+        if *self == Self::default() { String::new() } else { format!("{self:?}") }
     }
 
     /// The most selective index: few sessions have a running turn, and times are the least selective condition.
@@ -112,11 +108,7 @@ impl Store {
         let labels = labels(tenant, &filter.metadata);
         let tenant = tenant.as_str();
         let limit = i64::from(limit);
-        let states: Vec<i16> = filter
-            .states
-            .iter()
-            .map(|state| state_number(*state))
-            .collect();
+        let states: Vec<i16> = filter.states.iter().map(|state| state_number(*state)).collect();
         let mut values = vec![
             ("tenant", &tenant as Param<'_>),
             ("states", &states),
@@ -161,22 +153,10 @@ mod tests {
         let live = vec![SessionState::Running, SessionState::AwaitingTools];
         let all = SessionFilter::default;
         check(all(), FoundBy::Time);
-        let text = SessionFilter {
-            text: "ab".to_owned(),
-            ..all()
-        };
-        let labels = SessionFilter {
-            metadata: entry("k", "v"),
-            ..text.clone()
-        };
-        let of_live = SessionFilter {
-            states: live.clone(),
-            ..labels.clone()
-        };
-        let idle = SessionFilter {
-            states: [live, vec![SessionState::Idle]].concat(),
-            ..all()
-        };
+        let text = SessionFilter { text: "ab".to_owned(), ..all() };
+        let labels = SessionFilter { metadata: entry("k", "v"), ..text.clone() };
+        let of_live = SessionFilter { states: live.clone(), ..labels.clone() };
+        let idle = SessionFilter { states: [live, vec![SessionState::Idle]].concat(), ..all() };
         check(text, FoundBy::Text);
         check(labels, FoundBy::Labels);
         check(of_live, FoundBy::Live);

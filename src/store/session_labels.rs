@@ -55,13 +55,7 @@ mod tests {
     #[test]
     fn labels_differ_by_tenant_key_and_value() {
         let of = |tenant: &str, key, value| labels(&TenantId::new(tenant), &entry(key, value));
-        let all = [
-            of("a", "k", "v"),
-            of("b", "k", "v"),
-            of("ak", "", "v"),
-            of("a", "kv", ""),
-            of("a", "", "kv"),
-        ];
+        let all = [of("a", "k", "v"), of("b", "k", "v"), of("ak", "", "v"), of("a", "kv", ""), of("a", "", "kv")];
         for (i, one) in all.iter().enumerate() {
             assert_eq!(one[0].len(), 16);
             assert!(!all[..i].contains(one), "{i}");
@@ -70,10 +64,7 @@ mod tests {
 
     #[test]
     fn a_long_title_is_stored_up_to_the_longest_prefix() {
-        let config = |title: &str| SessionConfig {
-            metadata: entry("title", title),
-            ..SessionConfig::default()
-        };
+        let config = |title: &str| SessionConfig { metadata: entry("title", title), ..SessionConfig::default() };
         let tenant = TenantId::new("t");
         let of = |title: &str| Labels::of(&tenant, &config(title)).title;
         assert_eq!(of(""), None);

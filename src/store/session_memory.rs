@@ -16,9 +16,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, CallId, Content, Message, MessageId, Payload, Role, Seq, SessionConfig, TurnFence,
-        TurnId, UsageTotals, command::TurnRequest, event::WaitsFor, ledger::ModelDependent,
-        message::StoredPart,
+        Anchor, CallId, Content, Message, MessageId, Payload, Role, Seq, SessionConfig, TurnFence, TurnId, UsageTotals,
+        command::TurnRequest, event::WaitsFor, ledger::ModelDependent, message::StoredPart,
     },
     session::{
         Session, SessionState,
@@ -158,9 +157,7 @@ impl KeptCall {
 impl SessionMemory {
     /// The memory of a session created by this commit. Returns `None` if it has messages that are not known here.
     pub(super) fn of_new(landing: &AppliedCommit<'_>) -> Option<Self> {
-        let Change {
-            session, config, ..
-        } = landing.change;
+        let Change { session, config, .. } = landing.change;
         let empty = Self {
             config: revision(session.revision, (*config)?.config),
             config_bytes: landing.bytes.config,
@@ -181,9 +178,7 @@ impl SessionMemory {
         (turn, bytes): (&TurnId, StoredSize),
         as_of: Read,
     ) -> Option<Self> {
-        let is_one = seen
-            .context_version
-            .is_none_or(|it| it == owned.context_version);
+        let is_one = seen.context_version.is_none_or(|it| it == owned.context_version);
         if !is_one || owned.newer.is_some() || owned.open_calls > 0 {
             return None;
         }
@@ -202,10 +197,7 @@ impl SessionMemory {
                 final_message: owned.final_message.clone(),
                 trace: owned.trace.clone(),
             }),
-            transcript: Arc::new(KeptTranscript {
-                messages: seen.messages.clone(),
-                bytes: bytes.messages,
-            }),
+            transcript: Arc::new(KeptTranscript { messages: seen.messages.clone(), bytes: bytes.messages }),
             open: Vec::new(),
             results: BTreeMap::new(),
             as_of,
@@ -280,12 +272,7 @@ impl SessionMemory {
         let AppliedCommit { change, as_of, .. } = *landing;
         let is_closed = |call: &CallId| change.closed.iter().any(|closed| closed.call == *call);
         self.open.retain(|kept| !is_closed(&kept.call.id));
-        for RequestedCall {
-            call,
-            waits_for,
-            edited,
-        } in &change.requested_calls
-        {
+        for RequestedCall { call, waits_for, edited } in &change.requested_calls {
             let mut open = self.open.iter_mut();
             let kept = open.find(|kept| kept.call.id == *call)?;
             kept.call.waits_for = *waits_for;
@@ -311,10 +298,7 @@ impl SessionMemory {
         for (position, part) in early.chain(closed) {
             let call = &part.part.content.as_result()?.call;
             let bytes = (landing.result_bytes)(call);
-            let part = StoredPart {
-                estimator: landing.estimator.to_owned(),
-                ..part
-            };
+            let part = StoredPart { estimator: landing.estimator.to_owned(), ..part };
             self.results.insert(position, (part, bytes));
         }
         let messages = landing.messages?;
@@ -346,8 +330,7 @@ impl SessionMemory {
         let own = session.fence == right.fence && session.turn.as_ref() == Some(right.turn);
         let turn = self.turn.as_ref().filter(|turn| turn.id == *right.turn)?;
         let revision = &*self.config;
-        let is_made_for_it =
-            revision.number == session.revision && turn.made_for == revision.number;
+        let is_made_for_it = revision.number == session.revision && turn.made_for == revision.number;
         let transcript = &*self.transcript;
         if !own || !is_made_for_it || transcript.bytes >= most_bytes {
             return None;
@@ -425,10 +408,8 @@ impl SessionMemory {
         let is_waiting = session.state == SessionState::AwaitingTools && session.cancel.is_none();
         let turn = self.turn.as_ref().filter(|_| is_waiting)?;
         let known = self.known_calls(session, &turn.id)?;
-        let calls: BTreeMap<CallId, StoredCall> = named
-            .iter()
-            .map(|call| Some((call.clone(), known.get(call)?.clone())))
-            .collect::<Option<_>>()?;
+        let calls: BTreeMap<CallId, StoredCall> =
+            named.iter().map(|call| Some((call.clone(), known.get(call)?.clone()))).collect::<Option<_>>()?;
         let is_asked = |call: &StoredCall| call.state == CallState::Requested;
         let is_made_for_it = turn.made_for == session.revision;
         if !is_made_for_it || !calls.values().all(is_asked) {
@@ -444,19 +425,9 @@ impl SessionMemory {
         })
     }
 
-    fn known_calls(
-        &self,
-        session: &Session,
-        turn: &TurnId,
-    ) -> Option<BTreeMap<CallId, StoredCall>> {
-        let batch = Batch {
-            open: session.open_calls,
-            waiting: self
-                .results
-                .values()
-                .map(|(part, _)| part.size.tokens)
-                .sum(),
-        };
+    fn known_calls(&self, session: &Session, turn: &TurnId) -> Option<BTreeMap<CallId, StoredCall>> {
+        let batch =
+            Batch { open: session.open_calls, waiting: self.results.values().map(|(part, _)| part.size.tokens).sum() };
         let known = |KeptCall { call, edited }: &KeptCall| {
             let known = StoredCall {
                 turn: turn.clone(),
@@ -512,14 +483,7 @@ fn kept_call(
     (position, results): (u32, &MessageId),
     AppliedCommit { change, as_of, .. }: &AppliedCommit<'_>,
 ) -> Option<KeptCall> {
-    let NewCall {
-        id,
-        name,
-        part: _,
-        handling: fate,
-        timeout,
-        executor,
-    } = call;
+    let NewCall { id, name, part: _, handling: fate, timeout, executor } = call;
     let (waits_for, deadline, request) = match fate {
         CallHandling::Requested(waits_for) => (*waits_for, Some(as_of.at + *timeout), None),
         CallHandling::Later { waits_for, request } => {
@@ -546,10 +510,7 @@ fn kept_call(
 }
 
 fn revision(number: i64, config: &SessionConfig) -> Arc<Revision> {
-    Arc::new(Revision {
-        number,
-        config: config.clone(),
-    })
+    Arc::new(Revision { number, config: config.clone() })
 }
 
 /// Whether a change hides messages, shows hidden ones again, or writes messages that are not among its rows.

@@ -25,10 +25,7 @@ pub(super) struct Standby {
 
 impl Standby {
     pub(super) fn new(connections: Connections, metrics: Metrics) -> Self {
-        Self {
-            connections,
-            metrics,
-        }
+        Self { connections, metrics }
     }
 
     /// Whether a commit without a response may be waiting for a standby. If the database has no connection left for

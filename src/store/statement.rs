@@ -40,17 +40,13 @@ const COMMITS: &str = "contextd_commit_";
 /// Whether a statement changes nothing, so that its commit does not wait for a standby. Any statement not known to be
 /// read-only is assumed to write.
 pub(super) fn only_reads(sql: &str) -> bool {
-    let code = sql
-        .lines()
-        .map(|line| line.split_once("--").map_or(line, |(code, _)| code));
+    let code = sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     let mut words = code.flat_map(|line| {
         line.split(|char: char| !char.is_alphanumeric() && char != '_')
             .filter(|word| !word.is_empty())
             .map(str::to_ascii_lowercase)
     });
-    let is_query = words
-        .next()
-        .is_some_and(|first| ["select", "with", "values"].contains(&first.as_str()));
+    let is_query = words.next().is_some_and(|first| ["select", "with", "values"].contains(&first.as_str()));
     is_query && !words.any(|word| word.starts_with(COMMITS) || WRITING.contains(&word.as_str()))
 }
 
@@ -100,29 +96,16 @@ impl Statements {
     }
 
     /// Prepares a statement. Takes a round trip the first time.
-    pub(super) async fn ready(
-        &self,
-        connection: &Object,
-        sql: &'static str,
-    ) -> Result<PreparedStatement, Error> {
+    pub(super) async fn ready(&self, connection: &Object, sql: &'static str) -> Result<PreparedStatement, Error> {
         match self {
-            Self::Named => Ok(PreparedStatement::Named(
-                connection.prepare_cached(sql).await?,
-            )),
+            Self::Named => Ok(PreparedStatement::Named(connection.prepare_cached(sql).await?)),
             Self::Unnamed(known) => {
-                let found = known
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get(sql)
-                    .cloned();
+                let found = known.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
                 let types = match found {
                     Some(types) => types,
                     None => {
                         let types = read_types(connection, sql).await?;
-                        known
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .insert(sql, Arc::clone(&types));
+                        known.lock().unwrap_or_else(PoisonError::into_inner).insert(sql, Arc::clone(&types));
                         types
                     }
                 };
@@ -134,11 +117,7 @@ impl Statements {
 
 impl PreparedStatement {
     /// Sends it. The request is sent when the future is first polled.
-    pub(super) async fn query(
-        &self,
-        connection: &Object,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>, Error> {
+    pub(super) async fn query(&self, connection: &Object, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         match self {
             Self::Named(statement) => Ok(connection.query(statement, params).await?),
             Self::Unnamed(sql, types) => {
@@ -173,23 +152,14 @@ impl PreparedStatement {
 /// name exists nevertheless, as after a period without this setting, all prepared statements are deallocated.
 async fn read_types(connection: &Object, sql: &'static str) -> Result<Arc<[Type]>, Error> {
     match ask_after(connection, "begin", sql).await {
-        Err(Error::Outage(Outage::TransactionPooler, _)) => {
-            ask_after(connection, "begin; deallocate all", sql).await
-        }
+        Err(Error::Outage(Outage::TransactionPooler, _)) => ask_after(connection, "begin; deallocate all", sql).await,
         asked => asked,
     }
 }
 
-async fn ask_after(
-    connection: &Object,
-    begin: &str,
-    sql: &'static str,
-) -> Result<Arc<[Type]>, Error> {
+async fn ask_after(connection: &Object, begin: &str, sql: &'static str) -> Result<Arc<[Type]>, Error> {
     connection.batch_execute(begin).await?;
-    let types = connection
-        .prepare(sql)
-        .await
-        .map(|statement| statement.params().into());
+    let types = connection.prepare(sql).await.map(|statement| statement.params().into());
     connection.batch_execute("rollback").await?;
     Ok(types?)
 }
@@ -202,20 +172,11 @@ mod tests {
     fn a_statement_only_reads_if_no_word_of_it_can_change_anything() {
         let check = |sql: &str, expected| assert_eq!(only_reads(sql), expected, "{sql}");
         check("-- store::ping\nselect 1", true);
-        check(
-            "-- store::a: not the insert\nwith a as (select 1) select * from a",
-            true,
-        );
+        check("-- store::a: not the insert\nwith a as (select 1) select * from a", true);
         check("select updated_at from sessions", true);
         check("select 1 from sessions for update", false);
-        check(
-            "with a as (insert into b values (1) returning c) select c from a",
-            false,
-        );
-        check(
-            "-- store::listen::notify\nselect pg_notify('contextd', u.w) from u",
-            false,
-        );
+        check("with a as (insert into b values (1) returning c) select c from a", false);
+        check("-- store::listen::notify\nselect pg_notify('contextd', u.w) from u", false);
         check("select * from contextd_commit_2($1)", false);
         check("update a set b = 1", false);
         check("", false);

@@ -3,9 +3,8 @@
 use std::{slice::from_ref, sync::LazyLock};
 
 use super::{
-    admission, blob, chunk, commit, compaction, compaction_read, delete, event, following, fork,
-    import, lease, lost_commits, message, named_parameters::Named, queue, rollback, seen, session,
-    stats, tool_call, turn_read, usage,
+    admission, blob, chunk, commit, compaction, compaction_read, delete, event, following, fork, import, lease,
+    lost_commits, message, named_parameters::Named, queue, rollback, seen, session, stats, tool_call, turn_read, usage,
 };
 
 /// Returns the statements that run for every turn, message or answer, by name.

@@ -18,8 +18,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, CategoryCount, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose,
-        UsageTotals, command::TurnRequest, ledger::ModelDependent,
+        Anchor, CategoryCount, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose, UsageTotals,
+        command::TurnRequest, ledger::ModelDependent,
     },
     session::counters::{Counter, TokenCounters},
 };
@@ -84,10 +84,7 @@ impl Store {
     /// Reads the token statistics of a session. Returns `None` if the session does not exist.
     pub async fn stats(&self, key: &SessionKey) -> Result<Option<Stats>, Error> {
         let key = Key::from(key);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-        ];
+        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
         let rows = self.database.read_named(&STATS, &values).await?;
         rows.first().map(stats).transpose()
     }
@@ -101,9 +98,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
     let compactions: Vec<Option<i32>> = get(row, "compactions")?;
     Ok(Stats {
         config: codec::config::decode(get(row, "config")?, tools)?,
-        request: get::<Option<&[u8]>>(row, "request")?
-            .map(codec::turn::decode_request)
-            .transpose()?,
+        request: get::<Option<&[u8]>>(row, "request")?.map(codec::turn::decode_request).transpose()?,
         step: if session_state(get(row, "state")?)?.is_live() {
             u32::try_from(get::<i32>(row, "step")?).unwrap_or_default()
         } else {
@@ -117,16 +112,8 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         growth: get(row, "growth")?,
         queued: queued(&get::<Vec<i32>>(row, "queued")?),
         last_seq: Seq(next_seq - 1),
-        usage: get::<Composites<'_>>(row, "usage")?
-            .0
-            .iter()
-            .map(spent)
-            .collect::<Result<_, _>>()?,
-        turns: get::<Composites<'_>>(row, "turns")?
-            .0
-            .iter()
-            .map(turn)
-            .collect::<Result<_, _>>()?,
+        usage: get::<Composites<'_>>(row, "usage")?.0.iter().map(spent).collect::<Result<_, _>>()?,
+        turns: get::<Composites<'_>>(row, "turns")?.0.iter().map(turn).collect::<Result<_, _>>()?,
         compacted: compacted(&compactions, ledger.summary),
         has_compactions: !compactions.is_empty(),
     })
@@ -135,36 +122,25 @@ fn stats(row: &Row) -> Result<Stats, Error> {
 /// The number of hidden messages. `changes` has the change in the number of live messages by each applied compaction,
 /// which includes its summary, and `None` for other compactions.
 fn compacted(changes: &[Option<i32>], summary: CategoryCount) -> u32 {
-    let change: i64 = changes
-        .iter()
-        .flatten()
-        .map(|change| i64::from(*change))
-        .sum();
+    let change: i64 = changes.iter().flatten().map(|change| i64::from(*change)).sum();
     u32::try_from(i64::from(summary.parts) - change).unwrap_or_default()
 }
 
 /// The queued messages, given the size of each in bytes.
 fn queued(bytes: &[i32]) -> CategoryCount {
     let sum: i64 = bytes.iter().map(|bytes| i64::from(*bytes)).sum();
-    CategoryCount {
-        tokens: sum / BYTES_PER_TOKEN,
-        parts: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-    }
+    CategoryCount { tokens: sum / BYTES_PER_TOKEN, parts: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
 }
 
 /// Queued messages are not tokenized: this ratio is approximately right for text.
 const BYTES_PER_TOKEN: i64 = 4;
 
 fn ledger(counters: &TokenCounters) -> Result<Ledger, Error> {
-    let count = |parts: i32| {
-        u32::try_from(parts).map_err(|_| Error::Corrupt(format!("a counter is negative: {parts}")))
-    };
+    let count =
+        |parts: i32| u32::try_from(parts).map_err(|_| Error::Corrupt(format!("a counter is negative: {parts}")));
     let held = |counter| {
         let (tokens, parts) = counters.of(counter);
-        Ok::<_, Error>(CategoryCount {
-            tokens,
-            parts: count(parts)?,
-        })
+        Ok::<_, Error>(CategoryCount { tokens, parts: count(parts)? })
     };
     Ok(Ledger {
         messages: count(counters.messages)?,
@@ -182,10 +158,7 @@ fn ledger(counters: &TokenCounters) -> Result<Ledger, Error> {
 }
 
 /// Decodes it from the counters and the columns of `{model_dependent}` in `sql/fragments.sql`.
-pub(super) fn model_dependent(
-    row: &Row,
-    counters: &TokenCounters,
-) -> Result<ModelDependent, Error> {
+pub(super) fn model_dependent(row: &Row, counters: &TokenCounters) -> Result<ModelDependent, Error> {
     let has = |counter| counters.of(counter).1 > 0;
     Ok(ModelDependent {
         media: has(Counter::Media) || get(row, "has_blobs")?,
@@ -200,11 +173,7 @@ fn spent(spent: &Composite<'_>) -> Result<UsageEntry, Error> {
         2 => UsagePurpose::Compaction,
         other => return Err(Error::Corrupt(format!("unknown usage purpose {other}"))),
     };
-    Ok(UsageEntry {
-        purpose,
-        model: spent.get(1)?,
-        totals: totals(spent, 2)?,
-    })
+    Ok(UsageEntry { purpose, model: spent.get(1)?, totals: totals(spent, 2)? })
 }
 
 fn turn(turn: &Composite<'_>) -> Result<TurnUsage, Error> {

@@ -84,10 +84,7 @@ impl Store {
     }
 
     pub(super) fn owner(&self) -> Owner<'_> {
-        Owner {
-            replica: &self.replica,
-            lease: self.lease_ttl,
-        }
+        Owner { replica: &self.replica, lease: self.lease_ttl }
     }
 
     /// Decides as the owner and commits. If the response of a write is lost, checks whether it was committed and
@@ -100,15 +97,8 @@ impl Store {
         decide: impl Fn(&Session) -> Option<Change<'a>>,
     ) -> Result<ConditionalWriteOutcome, Error> {
         let decide = |session: &Session, _: OpenWork<'_>| decide(session);
-        let owned = Owned {
-            key,
-            right,
-            estimator,
-            reads: Reads::Session,
-        };
-        let outcome = self
-            .retry_write(|| self.try_as_owner(&owned, &decide))
-            .await?;
+        let owned = Owned { key, right, estimator, reads: Reads::Session };
+        let outcome = self.retry_write(|| self.try_as_owner(&owned, &decide)).await?;
         Ok(match outcome {
             Outcome::Applied { ack, grant: _ } => ConditionalWriteOutcome::Applied(ack),
             Outcome::Refused => ConditionalWriteOutcome::Refused,
@@ -126,23 +116,13 @@ impl Store {
         decide: impl Fn(&Session, OpenWork<'_>) -> Option<Change<'a>>,
         next: Option<&TurnId>,
     ) -> Result<(WriteOutcome, Option<Grant>), Error> {
-        let owned = Owned {
-            key,
-            right,
-            estimator,
-            reads,
-        };
-        match self
-            .retry_write(|| self.try_as_owner(&owned, &decide))
-            .await?
-        {
+        let owned = Owned { key, right, estimator, reads };
+        match self.retry_write(|| self.try_as_owner(&owned, &decide)).await? {
             Outcome::Applied { ack, grant } => Ok((WriteOutcome::Applied(ack), grant)),
             // The next turn has the session, and its grant may belong to this replica.
             Outcome::Gone(session) => {
                 let follows = |session: &Session| {
-                    next.is_some()
-                        && session.turn.as_ref() == next
-                        && session.is_owned_by(&self.replica)
+                    next.is_some() && session.turn.as_ref() == next && session.is_owned_by(&self.replica)
                 };
                 let session = session.filter(|session| follows(session));
                 Ok((WriteOutcome::Fenced, session.as_deref().and_then(Grant::of)))
@@ -157,33 +137,23 @@ impl Store {
         decide: impl Fn(&Session, OpenWork<'_>) -> Option<Change<'a>>,
     ) -> Result<Outcome, Error> {
         let Owned { key, right, .. } = *owned;
-        let commit = CommitMetadata {
-            estimator: owned.estimator,
-            ..CommitMetadata::default()
-        };
+        let commit = CommitMetadata { estimator: owned.estimator, ..CommitMetadata::default() };
         let standing = |session: &Session| steps::owner_status(session, right, &self.replica);
         // The copy in memory may be outdated, so it is used only for a commit, which compares the version.
         let from_memory = |session: &Session| {
             let is_enough = owned.reads.is_enough(session);
             let decides = standing(session) == OwnerStatus::Owner && is_enough;
-            if decides {
-                decide(session, OpenWork::default())
-            } else {
-                None
-            }
+            if decides { decide(session, OpenWork::default()) } else { None }
         };
         if let Some((change, landed)) = self.commit_from_cache(key, from_memory, &commit).await? {
             return Ok(applied(&change, &landed));
         }
-        let mut races =
-            CommitConflicts::new("concurrent writes prevented a write of a turn's owner");
+        let mut races = CommitConflicts::new("concurrent writes prevented a write of a turn's owner");
         loop {
             let Some((seen, open, back)) = self.read_owned(owned).await? else {
                 return Ok(Outcome::Gone(None));
             };
-            let SessionSnapshot {
-                version, session, ..
-            } = seen;
+            let SessionSnapshot { version, session, .. } = seen;
             match standing(&session) {
                 OwnerStatus::Owner => {}
                 OwnerStatus::AlreadyCommitted => {
@@ -192,10 +162,7 @@ impl Store {
                 }
                 OwnerStatus::NotOwner => return Ok(Outcome::Gone(Some(Box::new(session)))),
             }
-            let open = OpenWork {
-                calls: &open,
-                rollback: back.as_ref(),
-            };
+            let open = OpenWork { calls: &open, rollback: back.as_ref() };
             let Some(change) = decide(&session, open) else {
                 return Ok(Outcome::Refused);
             };
@@ -283,10 +250,7 @@ fn applied(change: &Change<'_>, landed: &CommitOutcome) -> Outcome {
 }
 
 /// The outcome of a write that only its fence can refuse.
-fn unconditional(
-    written: ConditionalWriteOutcome,
-    right: TurnFence<'_>,
-) -> Result<WriteOutcome, Error> {
+fn unconditional(written: ConditionalWriteOutcome, right: TurnFence<'_>) -> Result<WriteOutcome, Error> {
     match written {
         ConditionalWriteOutcome::Applied(ack) => Ok(WriteOutcome::Applied(ack)),
         ConditionalWriteOutcome::Gone => Ok(WriteOutcome::Fenced),
@@ -295,15 +259,9 @@ fn unconditional(
 }
 
 fn refused(right: TurnFence<'_>) -> Error {
-    Error::Corrupt(format!(
-        "a write with the current fence {right:?} was rejected"
-    ))
+    Error::Corrupt(format!("a write with the current fence {right:?} was rejected"))
 }
 
 pub(super) fn ack(session: &Session, last_seq: Seq) -> Ack {
-    Ack {
-        state: session.state,
-        cancelled: session.cancel.is_some(),
-        last_seq,
-    }
+    Ack { state: session.state, cancelled: session.cancel.is_some(), last_seq }
 }

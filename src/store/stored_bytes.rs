@@ -39,21 +39,17 @@ impl Store {
         every: Duration,
     ) -> Result<Vec<TenantId>, Error> {
         let every = every.as_secs_f64();
-        let claim = CLAIM_MEASURING.query(&[
-            ("tenants", &tenants as Param<'_>),
-            ("every", &every),
-            ("known_at", &known_at),
-        ])?;
+        let claim =
+            CLAIM_MEASURING.query(&[("tenants", &tenants as Param<'_>), ("every", &every), ("known_at", &known_at)])?;
         let rows = self.reserved().write(&claim).await?;
-        rows.iter()
-            .map(|row| Ok(TenantId::new(get::<String>(row, "tenant_id")?)))
-            .collect()
+        rows.iter().map(|row| Ok(TenantId::new(get::<String>(row, "tenant_id")?))).collect()
     }
 
     /// Begins to measure a tenant's storage with the data that belongs to no session: blobs, uploads in progress, and
     /// tool sets.
     pub async fn begin_measure(&self, tenant: &TenantId) -> Result<Measuring, Error> {
-        const SQL: &str = "-- store::stored_bytes::begin_measure: an upload is under an id of its own until it is complete
+        const SQL: &str =
+            "-- store::stored_bytes::begin_measure: an upload is under an id of its own until it is complete
             select u.written_bytes,
                    ((select coalesce(sum(size_bytes), 0) from blobs where tenant_id = $1)
                   + (select coalesce(sum(octet_length(bytes)), 0) from blob_chunks
@@ -62,8 +58,7 @@ impl Store {
               from tenant_use u where u.tenant_id = $1";
         let rows = self.database.read(SQL, &[&tenant.as_str()]).await?;
         let row = rows.first();
-        let row =
-            row.ok_or_else(|| Error::Corrupt("the usage row of a tenant is missing".to_owned()))?;
+        let row = row.ok_or_else(|| Error::Corrupt("the usage row of a tenant is missing".to_owned()))?;
         Ok(Measuring {
             written: get(row, "written_bytes")?,
             after: String::new(),
@@ -74,19 +69,12 @@ impl Store {
 
     /// Measures the next sessions. Returns false if there are no more. A statement that takes too long is repeated with
     /// fewer sessions.
-    pub async fn measure_sessions(
-        &self,
-        tenant: &TenantId,
-        measuring: &mut Measuring,
-    ) -> Result<bool, Error> {
+    pub async fn measure_sessions(&self, tenant: &TenantId, measuring: &mut Measuring) -> Result<bool, Error> {
         const NEXT: &str = "-- store::stored_bytes::next_sessions: in order of their key
             select session_id from session_run where tenant_id = $1 and session_id > $2 order by session_id limit $3";
         let params: [Param<'_>; 3] = [&tenant.as_str(), &measuring.after, &measuring.page];
         let rows = self.database.read(NEXT, &params).await?;
-        let sessions: Vec<String> = rows
-            .iter()
-            .map(|row| get(row, "session_id"))
-            .collect::<Result<_, Error>>()?;
+        let sessions: Vec<String> = rows.iter().map(|row| get(row, "session_id")).collect::<Result<_, Error>>()?;
         let Some(last) = sessions.last() else {
             return Ok(false);
         };
@@ -105,12 +93,7 @@ impl Store {
     }
 
     /// Ends a measurement. If it is not `complete`, its result is only a lower bound.
-    pub async fn end_measure(
-        &self,
-        tenant: &TenantId,
-        measuring: Measuring,
-        complete: bool,
-    ) -> Result<(), Error> {
+    pub async fn end_measure(&self, tenant: &TenantId, measuring: Measuring, complete: bool) -> Result<(), Error> {
         const COMPLETE: &str = "-- store::stored_bytes::end_measure: what was written meanwhile counts on
             update tenant_use set stored_bytes = $2, written_bytes = written_bytes - $3, measured_at = now() where tenant_id = $1";
         const AT_LEAST: &str = "-- store::stored_bytes::measured_at_least
@@ -131,18 +114,11 @@ impl Store {
     }
 
     /// Reports the bytes written by this replica since the last report. `known_at` is when deletions were read.
-    pub async fn report_written(
-        &self,
-        known_at: Option<Timestamp>,
-        written: &[(TenantId, i64)],
-    ) -> Result<(), Error> {
+    pub async fn report_written(&self, known_at: Option<Timestamp>, written: &[(TenantId, i64)]) -> Result<(), Error> {
         let tenants: Vec<&str> = written.iter().map(|(tenant, _)| tenant.as_str()).collect();
         let bytes: Vec<i64> = written.iter().map(|(_, bytes)| *bytes).collect();
-        let report = WRITTEN.query(&[
-            ("tenants", &tenants as Param<'_>),
-            ("bytes", &bytes),
-            ("known_at", &known_at),
-        ])?;
+        let report =
+            WRITTEN.query(&[("tenants", &tenants as Param<'_>), ("bytes", &bytes), ("known_at", &known_at)])?;
         self.reserved().write(&report).await.map(drop)
     }
 
@@ -162,14 +138,8 @@ impl Store {
                   + (select coalesce(sum(octet_length(info)), 0) from compactions where tenant_id = $1 and session_id = any($2))
                   + (select coalesce(sum(octet_length(request_id) + octet_length(req_hash) + octet_length(result)), 0) from idempotency
                       where tenant_id = $1 and session_id = any($2)))::bigint as bytes";
-        let rows = self
-            .database
-            .read(SQL, &[&tenant.as_str(), &sessions])
-            .await?;
+        let rows = self.database.read(SQL, &[&tenant.as_str(), &sessions]).await?;
         let row = rows.first();
-        get(
-            row.ok_or_else(|| Error::Corrupt("a sum returned no row".to_owned()))?,
-            "bytes",
-        )
+        get(row.ok_or_else(|| Error::Corrupt("a sum returned no row".to_owned()))?, "bytes")
     }
 }

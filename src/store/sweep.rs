@@ -59,18 +59,10 @@ pub struct Swept {
 /// Returns the statements with which sweeps find old data, by name, for tests of their plans.
 #[doc(hidden)]
 pub fn statements() -> Vec<(&'static str, &'static str)> {
-    let alone = [
-        ("events", &EVENTS),
-        ("unused", &UNUSED),
-        ("tool_sets", &TOOL_SETS),
-    ];
+    let alone = [("events", &EVENTS), ("unused", &UNUSED), ("tool_sets", &TOOL_SETS)];
     let batches = [("requests", &REQUESTS), ("queue", &QUEUE)];
-    let alone = alone
-        .into_iter()
-        .map(|(name, one)| (name, one.sql.as_str()));
-    let batches = batches
-        .into_iter()
-        .flat_map(|(name, all)| all.iter().map(move |one| (name, one.sql.as_str())));
+    let alone = alone.into_iter().map(|(name, one)| (name, one.sql.as_str()));
+    let batches = batches.into_iter().flat_map(|(name, all)| all.iter().map(move |one| (name, one.sql.as_str())));
     alone.chain(batches).collect()
 }
 
@@ -86,12 +78,7 @@ impl Store {
     }
 
     /// Runs the statements in order. The rows returned by the last one are the removed rows.
-    async fn sweep(
-        &self,
-        statements: &'static [Named],
-        older: Duration,
-        batch: u32,
-    ) -> Result<Swept, Error> {
+    async fn sweep(&self, statements: &'static [Named], older: Duration, batch: u32) -> Result<Swept, Error> {
         let older = older.as_secs_f64();
         let limit = i64::from(batch);
         let mut removed = 0;
@@ -99,10 +86,7 @@ impl Store {
             let values = [("age", &older as Param<'_>), ("most", &limit)];
             removed = self.database.write(&statement.query(&values)?).await?.len();
         }
-        Ok(Swept {
-            rows: removed as u64,
-            more: removed >= batch as usize,
-        })
+        Ok(Swept { rows: removed as u64, more: removed >= batch as usize })
     }
 
     /// Removes at most `batch` events of one session that are older than `older`.
@@ -112,15 +96,10 @@ impl Store {
         let values = [("age", &age as Param<'_>), ("most", &limit)];
         let rows = self.database.read_named(&EVENTS, &values).await?;
         let Some(row) = rows.first() else {
-            return Ok(Swept {
-                rows: 0,
-                more: false,
-            });
+            return Ok(Swept { rows: 0, more: false });
         };
-        let events: Vec<OldEvent> = rows
-            .iter()
-            .filter_map(|row| old_event(row).transpose())
-            .collect::<Result<_, _>>()?;
+        let events: Vec<OldEvent> =
+            rows.iter().filter_map(|row| old_event(row).transpose()).collect::<Result<_, _>>()?;
         let old = OldEvents {
             first: Seq(get(row, "first")?),
             live_from: get::<Option<i64>>(row, "live_from")?.map(Seq),
@@ -144,10 +123,7 @@ impl Store {
         ];
         let remove = named_parameters::queries(&REMOVE_EVENTS, &values)?;
         self.database.transact(&remove).await?;
-        Ok(Swept {
-            rows: gone.len() as u64,
-            more: true,
-        })
+        Ok(Swept { rows: gone.len() as u64, more: true })
     }
 
     /// Checks the next tool sets of all tenants. A tool set without a reference from any configuration is marked, and
@@ -160,18 +136,13 @@ impl Store {
     ) -> Result<Option<(u64, ToolSetWalk)>, Error> {
         let age = unused_for.as_secs_f64();
         let limit = i64::from(batch);
-        let values = [
-            ("tenant", &walk.tenant as Param<'_>),
-            ("tool_set", &walk.tool_set),
-            ("age", &age),
-            ("most", &limit),
-        ];
+        let values =
+            [("tenant", &walk.tenant as Param<'_>), ("tool_set", &walk.tool_set), ("age", &age), ("most", &limit)];
         let rows = self.database.read_named(&TOOL_SETS, &values).await?;
         let (mut tenants, mut tool_sets, mut unused) = (vec![], vec![], vec![]);
         let (mut old_tenants, mut old_tool_sets) = (vec![], vec![]);
         for row in &rows {
-            let (tenant, tool_set): (&str, &str) =
-                (get(row, "tenant_id")?, get(row, "toolset_id")?);
+            let (tenant, tool_set): (&str, &str) = (get(row, "tenant_id")?, get(row, "toolset_id")?);
             let (used, marked): (bool, bool) = (get(row, "used")?, get(row, "marked")?);
             if used == marked {
                 tenants.push(tenant);
@@ -197,10 +168,7 @@ impl Store {
             removed = answers.last().map_or(0, Vec::len) as u64;
         }
         let next = |row: &Row| {
-            let next = ToolSetWalk {
-                tenant: get(row, "tenant_id")?,
-                tool_set: get(row, "toolset_id")?,
-            };
+            let next = ToolSetWalk { tenant: get(row, "tenant_id")?, tool_set: get(row, "toolset_id")? };
             Ok((removed, next))
         };
         rows.last().map(next).transpose()
@@ -208,20 +176,11 @@ impl Store {
 
     /// Lists at most `limit` idle sessions that were unused for `unused_for`, or for their own time to live if that is
     /// shorter.
-    pub async fn unused_sessions(
-        &self,
-        unused_for: Duration,
-        limit: u32,
-    ) -> Result<Vec<SessionKey>, Error> {
+    pub async fn unused_sessions(&self, unused_for: Duration, limit: u32) -> Result<Vec<SessionKey>, Error> {
         let unused_for = unused_for.as_secs_f64();
         let limit = i64::from(limit);
         let values = [("ttl", &unused_for as Param<'_>), ("most", &limit)];
-        self.database
-            .read_named(&UNUSED, &values)
-            .await?
-            .iter()
-            .map(session_key)
-            .collect()
+        self.database.read_named(&UNUSED, &values).await?.iter().map(session_key).collect()
     }
 }
 

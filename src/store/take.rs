@@ -63,14 +63,9 @@ impl Store {
     ) -> Result<Option<Seq>, Error> {
         let seen = Some(look.last_seq);
         let taking = TakeSelection { seen, rows, taken };
-        let commit = CommitMetadata {
-            estimator: &rows.estimator,
-            ..CommitMetadata::default()
-        };
+        let commit = CommitMetadata { estimator: &rows.estimator, ..CommitMetadata::default() };
         let take = |session: &Session| take::take_idle(session, look.fence, revision, &taking);
-        let taken = self
-            .change(key, |seen| take(&seen.session), &commit)
-            .await?;
+        let taken = self.change(key, |seen| take(&seen.session), &commit).await?;
         Ok(taken.map(|session| session.last_seq()))
     }
 }

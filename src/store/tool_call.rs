@@ -69,40 +69,20 @@ impl Store {
     /// Lists the ids of all calls that the session ever had, including those that the model no longer sees.
     pub async fn call_ids(&self, key: &SessionKey) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(CALL_IDS, &[&key.tenant, &key.session])
-            .await?;
-        rows.iter()
-            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
-            .collect()
+        let rows = self.database.read(CALL_IDS, &[&key.tenant, &key.session]).await?;
+        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
     }
 
     /// Reads the state of these calls. Unknown calls are missing from the result.
-    pub async fn calls(
-        &self,
-        key: &SessionKey,
-        calls: &[CallId],
-    ) -> Result<BTreeMap<CallId, StoredCall>, Error> {
-        let (key, ids): (Key, Vec<&str>) =
-            (Key::from(key), calls.iter().map(CallId::as_str).collect());
-        known_calls(
-            &self
-                .database
-                .read(CALLS, &[&key.tenant, &key.session, &ids])
-                .await?,
-        )
+    pub async fn calls(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, StoredCall>, Error> {
+        let (key, ids): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
+        known_calls(&self.database.read(CALLS, &[&key.tenant, &key.session, &ids]).await?)
     }
 
     /// Lists the calls of the running turn that wait for the host, in order.
     pub async fn open_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
         let key = Key::from(key);
-        self.database
-            .read(OPEN, &[&key.tenant, &key.session])
-            .await?
-            .iter()
-            .map(open_call)
-            .collect()
+        self.database.read(OPEN, &[&key.tenant, &key.session]).await?.iter().map(open_call).collect()
     }
 }
 
@@ -116,10 +96,7 @@ pub(super) fn known_calls(rows: &[Row]) -> Result<BTreeMap<CallId, StoredCall>, 
                 state: state(get(row, "status")?, get(row, "asked")?)?,
                 edited: get(row, "edited_arguments")?,
                 answer: get(row, "answer_hash")?,
-                batch: Batch {
-                    open: count(row, "open")?,
-                    waiting: count(row, "waiting")?,
-                },
+                batch: Batch { open: count(row, "open")?, waiting: count(row, "waiting")? },
             };
             Ok((CallId::new(get::<String>(row, "call_id")?), call))
         })
@@ -151,9 +128,7 @@ pub(super) fn waits_for(status: i16, edited: bool) -> Result<WaitsFor, Error> {
     match status {
         REQUESTED | WAITING => Ok(WaitsFor::Result { edited }),
         APPROVAL => Ok(WaitsFor::Approval),
-        other => Err(Error::Corrupt(format!(
-            "unexpected status {other} of an open tool call"
-        ))),
+        other => Err(Error::Corrupt(format!("unexpected status {other} of an open tool call"))),
     }
 }
 
@@ -169,9 +144,7 @@ pub(super) fn executor(number: i16) -> Result<ToolExecutor, Error> {
     match number {
         1 => Ok(ToolExecutor::Host),
         2 => Ok(ToolExecutor::Mcp),
-        other => Err(Error::Corrupt(format!(
-            "unknown tool call executor {other}"
-        ))),
+        other => Err(Error::Corrupt(format!("unknown tool call executor {other}"))),
     }
 }
 
@@ -184,12 +157,7 @@ fn open_call(row: &Row) -> Result<OpenCall, Error> {
     };
     let deadline: Timestamp = get(row, "deadline")?;
     Ok(OpenCall {
-        pending: PendingCall {
-            call,
-            deadline,
-            waits_for,
-            executor: executor(get(row, "executor")?)?,
-        },
+        pending: PendingCall { call, deadline, waits_for, executor: executor(get(row, "executor")?)? },
         timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
         overdue: get(row, "overdue")?,
         cancelled: get(row, "cancelled")?,

@@ -65,12 +65,8 @@ pub async fn export(
     to: &mut (impl AsyncWrite + Unpin + Send),
 ) -> Result<u64, TransferError> {
     let mut client = client_without_timeouts(database).await?;
-    let transaction = client
-        .build_transaction()
-        .isolation_level(IsolationLevel::RepeatableRead)
-        .read_only(true)
-        .start()
-        .await?;
+    let transaction =
+        client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
     to.write_all(HEAD.as_bytes()).await?;
     let mut export = Export {
         is_older: transaction.query_one(rows::IS_OLDER, &[]).await?.get(0),

@@ -35,9 +35,7 @@ impl Store {
         cost: &StepCost<'_>,
         end: &TurnEnd<'_>,
     ) -> Result<WriteOutcome, Error> {
-        self.finish_and_start(key, right, rows, cost, end, None)
-            .await
-            .map(|(written, _)| written)
+        self.finish_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
     }
 
     /// Like [`Store::finish`]. If it ends the turn, the next one begins in the same transaction.
@@ -80,14 +78,11 @@ impl Store {
                 None
             }
         };
-        let commit = CommitMetadata {
-            estimator: &rows.estimator,
-            ..CommitMetadata::default()
-        };
+        let commit = CommitMetadata { estimator: &rows.estimator, ..CommitMetadata::default() };
         match self.commit_from_cache(key, finish, &commit).await {
-            Ok(finished) => Ok(finished.map(|(change, landed)| {
-                WriteOutcome::Applied(ack(&change.session, landed.last_seq))
-            })),
+            Ok(finished) => {
+                Ok(finished.map(|(change, landed)| WriteOutcome::Applied(ack(&change.session, landed.last_seq))))
+            }
             // While the lease may last, the caller checks whether this was committed.
             Err(error) if error.is_transient() && asked.elapsed() < self.lease_ttl => Ok(None),
             Err(error) => Err(error),
@@ -103,9 +98,7 @@ impl Store {
         cost: &StepCost<'_>,
         end: &TurnEnd<'_>,
     ) -> Result<WriteOutcome, Error> {
-        self.stop_and_start(key, right, rows, cost, end, None)
-            .await
-            .map(|(written, _)| written)
+        self.stop_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
     }
 
     /// Like [`Store::stop`], and the next turn begins in the same transaction.
@@ -124,12 +117,8 @@ impl Store {
             Some(self.followed(stopped, next))
         };
         let reads = match end.ending {
-            Ending::Cancelled {
-                undone: Some(_), ..
-            } => Reads::CallsAndTurn,
-            Ending::Cancelled { undone: None, .. } | Ending::Failed(_) | Ending::Completed(_) => {
-                Reads::Calls
-            }
+            Ending::Cancelled { undone: Some(_), .. } => Reads::CallsAndTurn,
+            Ending::Cancelled { undone: None, .. } | Ending::Failed(_) | Ending::Completed(_) => Reads::Calls,
         };
         let turn = next.map(|next| next.admission.turn);
         let reads = (rows.estimator.as_str(), reads);

@@ -28,8 +28,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        CallId, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnFence, TurnId,
-        TurnResult, TurnState, UsageTotals, command::TurnRequest,
+        CallId, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnFence, TurnId, TurnResult,
+        TurnState, UsageTotals, command::TurnRequest,
     },
     session::Version,
 };
@@ -70,12 +70,7 @@ static TURNS: LazyLock<Named> = named_alone!("sql/turns/list.sql");
 impl Store {
     /// Reads the data that a turn's owner needs. Returns `None` if this replica no longer owns the turn under this
     /// epoch.
-    pub async fn owned(
-        &self,
-        key: &SessionKey,
-        turn: &TurnId,
-        epoch: i64,
-    ) -> Result<Option<OwnedTurn>, Error> {
+    pub async fn owned(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Result<Option<OwnedTurn>, Error> {
         let key = Key::from(key);
         let turn = turn.as_str();
         let values = [
@@ -121,13 +116,9 @@ impl Store {
         if seen.bytes < most_bytes && self.session_cache.has_room_for(seen.bytes) {
             let at = owned.read_at;
             let bytes = |column| get::<i32>(row, column).map(|bytes| bytes.unsigned_abs() as usize);
-            let bytes = StoredSize {
-                messages: seen.bytes,
-                config: bytes("config_bytes")?,
-                request: bytes("request_bytes")?,
-            };
-            let memory =
-                SessionMemory::of_owned(&owned, &seen, (turn, bytes), Read { at, sent_at: asked });
+            let bytes =
+                StoredSize { messages: seen.bytes, config: bytes("config_bytes")?, request: bytes("request_bytes")? };
+            let memory = SessionMemory::of_owned(&owned, &seen, (turn, bytes), Read { at, sent_at: asked });
             let version = Version(get(row, "version")?);
             if let Some(memory) = memory {
                 self.session_cache.attach(key, version, memory);
@@ -144,9 +135,7 @@ impl Store {
         right: TurnFence<'_>,
         most_bytes: usize,
     ) -> Option<(OwnedTurn, VisibleTranscript)> {
-        let CachedSession {
-            session, memory, ..
-        } = self.session_cache.remembered(key)?;
+        let CachedSession { session, memory, .. } = self.session_cache.remembered(key)?;
         let is_own = session.is_owned_by(&self.replica);
         is_own.then(|| memory.owned(&session, right, most_bytes))?
     }
@@ -154,18 +143,14 @@ impl Store {
     /// Returns the state from which a turn starts in an idle session, from memory. Returns `None` if the session is not
     /// in memory or not idle.
     pub fn cached_idle(&self, key: &SessionKey) -> Option<PrepareInput> {
-        let CachedSession {
-            session, memory, ..
-        } = self.session_cache.remembered(key)?;
+        let CachedSession { session, memory, .. } = self.session_cache.remembered(key)?;
         memory.idle(&session)
     }
 
     /// Returns the waiting turn of a session, from memory. Returns `None` if it is not in memory or does not wait for
     /// results of all these calls.
     pub fn cached_waiting_turn(&self, key: &SessionKey, calls: &[CallId]) -> Option<WaitingTurn> {
-        let CachedSession {
-            session, memory, ..
-        } = self.session_cache.remembered(key)?;
+        let CachedSession { session, memory, .. } = self.session_cache.remembered(key)?;
         memory.waiting(&session, calls)
     }
 
@@ -176,20 +161,13 @@ impl Store {
             .database
             .read_named(
                 &TURN,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("turn", &turn.as_str()),
-                ],
+                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("turn", &turn.as_str())],
             )
             .await?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
-        let config = codec::config::decode(
-            get(row, "config")?,
-            codec::tools::decode(get(row, "tools")?)?,
-        )?;
+        let config = codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?;
         turn_row(row, config).map(Some)
     }
 
@@ -222,9 +200,7 @@ impl Store {
             let config = configs.get(&revision).cloned();
             items.push(turn_row(
                 row,
-                config.ok_or_else(|| {
-                    Error::Corrupt(format!("configuration revision {revision} is missing"))
-                })?,
+                config.ok_or_else(|| Error::Corrupt(format!("configuration revision {revision} is missing")))?,
             )?);
         }
         BoundedPage::new(items, &rows)
@@ -261,10 +237,7 @@ fn owned(row: &Row) -> Result<OwnedTurn, Error> {
         request: codec::turn::decode_request(get(row, "request")?)?,
         prepared_for: Revision {
             number: get(row, "revision")?,
-            config: codec::config::decode(
-                get(row, "config")?,
-                codec::tools::decode(get(row, "tools")?)?,
-            )?,
+            config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
         },
         newer: newer(row)?,
         totals: totals(row)?,
@@ -283,10 +256,7 @@ fn newer(row: &Row) -> Result<Option<Revision>, Error> {
         return Ok(None);
     };
     let tools = codec::tools::decode(get(row, "newer_tools")?)?;
-    Ok(Some(Revision {
-        number,
-        config: codec::config::decode(get(row, "newer_config")?, tools)?,
-    }))
+    Ok(Some(Revision { number, config: codec::config::decode(get(row, "newer_config")?, tools)? }))
 }
 
 fn turn_row(row: &Row, config: SessionConfig) -> Result<Turn, Error> {

@@ -32,18 +32,8 @@ impl Store {
     ) -> Result<Option<Updated>, Error> {
         let led = (new.from + 1).to_string();
         let update = |session: &Session| revision::update(session, new);
-        let updated = self
-            .change_for(
-                key,
-                (idempotency, RequestResult::Text(&led)),
-                new.new.estimator,
-                update,
-            )
-            .await?;
-        Ok(updated.map(|session| Updated {
-            revision: session.revision,
-            last_seq: session.last_seq(),
-        }))
+        let updated = self.change_for(key, (idempotency, RequestResult::Text(&led)), new.new.estimator, update).await?;
+        Ok(updated.map(|session| Updated { revision: session.revision, last_seq: session.last_seq() }))
     }
 
     /// Stores a request that changed nothing, and reads the first request with its key.
@@ -56,14 +46,7 @@ impl Store {
         let key = Key::from(key);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let known = Request::new(&key, request, &idempotency.hash, result);
-        let answers = self
-            .database
-            .transact(&[known.increment_version(), known.insert(), known.read()])
-            .await?;
-        answers
-            .last()
-            .and_then(|rows| rows.first())
-            .map(stored_request)
-            .transpose()
+        let answers = self.database.transact(&[known.increment_version(), known.insert(), known.read()]).await?;
+        answers.last().and_then(|rows| rows.first()).map(stored_request).transpose()
     }
 }

@@ -83,13 +83,7 @@ impl Store {
                and not exists (select 1 from blob_chunks where tenant_id = $1 and blob_id = $2)";
         const KNOWN: &str = "-- store::upload::keep_upload (known)
             select req_hash, result from idempotency where tenant_id = $1 and session_id = '' and request_id = $2";
-        let CompletedUpload {
-            upload,
-            chunks,
-            id,
-            media_type,
-            bytes,
-        } = arrived;
+        let CompletedUpload { upload, chunks, id, media_type, bytes } = arrived;
         let tenant = tenant.as_str();
         let upload = upload.as_str();
         let blob_id = id.as_str();
@@ -126,9 +120,7 @@ impl Store {
         ];
         let answers = self.database.transact(&queries).await?;
         let [.., known, found] = answers.as_slice() else {
-            return Err(Error::Corrupt(
-                "a transaction returned too few results".to_owned(),
-            ));
+            return Err(Error::Corrupt("a transaction returned too few results".to_owned()));
         };
         let known: Option<StoredRequest> = known.first().map(stored_request).transpose()?;
         if let (Some(request), Some(known)) = (&idempotency.request, known)
@@ -147,13 +139,7 @@ impl Store {
 
     /// Removes the chunks of an upload that was aborted.
     pub async fn discard_upload(&self, tenant: &TenantId, upload: &BlobId) -> Result<(), Error> {
-        self.database
-            .write(&Query::new(
-                DISCARD,
-                vec![&tenant.as_str() as Param<'_>, &upload.as_str()],
-            ))
-            .await
-            .map(drop)
+        self.database.write(&Query::new(DISCARD, vec![&tenant.as_str() as Param<'_>, &upload.as_str()])).await.map(drop)
     }
 
     /// Removes the remaining chunks of uploads that began longer than `age` ago, of all tenants. Returns the number of

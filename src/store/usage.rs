@@ -2,10 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{
-    Error, Store, commit::RequestResult, named_parameters::Named, pipeline::Param, row::get,
-    rows::Key,
-};
+use super::{Error, Store, commit::RequestResult, named_parameters::Named, pipeline::Param, row::get, rows::Key};
 use crate::{
     model::{MessageId, Seq, SessionKey, command::Idempotency},
     session::{
@@ -39,11 +36,7 @@ impl Store {
             .database
             .read_named(
                 &SINCE,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("message", &message.as_str()),
-                ],
+                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("message", &message.as_str())],
             )
             .await?;
         let since = |row| {

@@ -31,10 +31,7 @@ impl Version {
 
     /// Returns the fence: owners and their writes.
     pub fn fence(self) -> Fence {
-        Fence {
-            epoch: self.epoch,
-            op: self.op,
-        }
+        Fence { epoch: self.epoch, op: self.op }
     }
 
     /// Returns the transcript's part of the number: a sum that is equal only if none of the three counters has changed.
@@ -64,33 +61,12 @@ mod tests {
 
     #[test]
     fn context_version_distinguishes_transcripts_and_configurations() {
-        let first = Version {
-            context: 3,
-            epoch: 2,
-            op: 7,
-            revision: FIRST_REVISION,
-        };
-        assert_eq!(
-            (first.number(), first.transcript()),
-            (13, 13),
-            "the configuration did not change"
-        );
-        let changed = Version {
-            revision: FIRST_REVISION + 1,
-            ..first
-        };
+        let first = Version { context: 3, epoch: 2, op: 7, revision: FIRST_REVISION };
+        assert_eq!((first.number(), first.transcript()), (13, 13), "the configuration did not change");
+        let changed = Version { revision: FIRST_REVISION + 1, ..first };
         assert!(changed.number() > first.number());
-        assert_eq!(
-            (
-                transcript_of(changed.number()),
-                transcript_of(first.number())
-            ),
-            (13, 13)
-        );
-        let appended = Version {
-            context: 4,
-            ..changed
-        };
+        assert_eq!((transcript_of(changed.number()), transcript_of(first.number())), (13, 13));
+        let appended = Version { context: 4, ..changed };
         assert_eq!(appended.number(), changed.number() + 1);
     }
 }

@@ -59,20 +59,14 @@ impl WrittenBytes {
     pub fn unreported(&self) -> Vec<(TenantId, i64)> {
         let all = self.by_tenant.read();
         let all = all.unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = all
-            .iter()
-            .filter(|(_, bytes)| **bytes != 0)
-            .map(|(tenant, bytes)| (tenant.clone(), *bytes))
-            .collect();
+        let mut all: Vec<_> =
+            all.iter().filter(|(_, bytes)| **bytes != 0).map(|(tenant, bytes)| (tenant.clone(), *bytes)).collect();
         all.sort_unstable();
         all
     }
 
     fn write(&self, change: impl FnOnce(&mut HashMap<TenantId, i64>)) {
-        let mut all = self
-            .by_tenant
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.by_tenant.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut all);
     }
 }

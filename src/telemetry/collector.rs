@@ -36,21 +36,13 @@ impl fmt::Debug for Collector {
 impl Collector {
     /// Creates a client for the collector at `endpoint`. Each request is limited to `timeout`.
     pub(super) fn new(endpoint: &str, timeout: Duration) -> Result<Self, TelemetryError> {
-        let mut builder = reqwest::Client::builder()
-            .timeout(timeout)
-            .redirect(reqwest::redirect::Policy::none());
+        let mut builder = reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none());
         if endpoint.starts_with("http://") {
             // Plain HTTP to a local collector: the system's certificate authorities are not needed and may be missing.
             builder = builder.tls_certs_only([]).no_proxy();
         }
-        let http = builder
-            .build()
-            .map_err(|error| TelemetryError::Otlp(error.to_string()))?;
-        Ok(Self {
-            http,
-            runtime: Handle::current(),
-            reported: Mutex::default(),
-        })
+        let http = builder.build().map_err(|error| TelemetryError::Otlp(error.to_string()))?;
+        Ok(Self { http, runtime: Handle::current(), reported: Mutex::default() })
     }
 
     /// Logs a failed export, at most once per [`PERIOD`].
@@ -97,17 +89,9 @@ impl HttpClient for Collector {
     }
 }
 
-async fn send(
-    http: reqwest::Client,
-    request: Request<Bytes>,
-) -> Result<Response<Bytes>, HttpError> {
+async fn send(http: reqwest::Client, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
     let (head, body) = request.into_parts();
-    let mut answer = http
-        .request(head.method, head.uri.to_string())
-        .headers(head.headers)
-        .body(body)
-        .send()
-        .await?;
+    let mut answer = http.request(head.method, head.uri.to_string()).headers(head.headers).body(body).send().await?;
     let mut response = Response::builder().status(answer.status());
     if let Some(headers) = response.headers_mut() {
         *headers = std::mem::take(answer.headers_mut());

@@ -7,9 +7,7 @@ use opentelemetry::{
     KeyValue,
     metrics::{Meter, MeterProvider as _},
 };
-use opentelemetry_otlp::{
-    MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
-};
+use opentelemetry_otlp::{MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::{
     Resource,
     metrics::{PeriodicReader, SdkMeterProvider},
@@ -53,21 +51,15 @@ impl Telemetry {
     /// called.
     pub fn new(config: &TelemetryConfig, replica: &str) -> Result<Self, TelemetryError> {
         let registry = Registry::new();
-        let scraped = opentelemetry_prometheus::exporter()
-            .with_registry(registry.clone())
-            .scope_info_enabled(false)
-            .build()?;
+        let scraped =
+            opentelemetry_prometheus::exporter().with_registry(registry.clone()).scope_info_enabled(false).build()?;
         let resource = resource(replica);
-        let mut provider = SdkMeterProvider::builder()
-            .with_resource(resource.clone())
-            .with_reader(scraped);
+        let mut provider = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(scraped);
         let mut spans = None;
         if let Some(endpoint) = &config.otlp.endpoint {
             spans = Some(span_provider(config, endpoint, resource)?);
             let exporter = exporter(&config.otlp, endpoint)?;
-            let pushed = PeriodicReader::builder(exporter)
-                .with_interval(config.otlp.metrics_interval)
-                .build();
+            let pushed = PeriodicReader::builder(exporter).with_interval(config.otlp.metrics_interval).build();
             provider = provider.with_reader(pushed);
         }
         let provider = provider.build();
@@ -92,9 +84,7 @@ impl Telemetry {
 
     /// Renders all metrics in the Prometheus text format.
     pub fn scrape(&self) -> String {
-        TextEncoder::new()
-            .encode_to_string(&self.registry.gather())
-            .unwrap_or_default()
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }
 
     /// Records the version, commit and schema version of this build.
@@ -109,23 +99,16 @@ impl Telemetry {
 
     /// Registers the readiness gauge; `ready` is called at each collection.
     pub fn observe_readiness(&self, ready: impl Fn() -> bool + Send + Sync + 'static) {
-        self.observe(&instruments::READY, move || {
-            vec![(u64::from(ready()), Vec::new())]
-        });
+        self.observe(&instruments::READY, move || vec![(u64::from(ready()), Vec::new())]);
     }
 
     /// Registers the gauge of leases held by this replica; `held` is called at each collection.
     pub fn observe_leases(&self, held: impl Fn() -> usize + Send + Sync + 'static) {
-        self.observe(&instruments::LEASES, move || {
-            vec![(held() as u64, Vec::new())]
-        });
+        self.observe(&instruments::LEASES, move || vec![(held() as u64, Vec::new())]);
     }
 
     /// Registers the gauges of the connection pools.
-    pub fn observe_pools(
-        &self,
-        pools: impl Fn() -> Vec<PoolStatus> + Clone + Send + Sync + 'static,
-    ) {
+    pub fn observe_pools(&self, pools: impl Fn() -> Vec<PoolStatus> + Clone + Send + Sync + 'static) {
         let name = |pool: &PoolStatus| KeyValue::new(attribute::DB_POOL, pool.name);
         let state = |state: &'static str| KeyValue::new(attribute::DB_STATE, state);
         let all = pools.clone();
@@ -149,11 +132,7 @@ impl Telemetry {
         });
     }
 
-    fn observe(
-        &self,
-        instrument: &Instrument,
-        values: impl Fn() -> Vec<(u64, Vec<KeyValue>)> + Send + Sync + 'static,
-    ) {
+    fn observe(&self, instrument: &Instrument, values: impl Fn() -> Vec<(u64, Vec<KeyValue>)> + Send + Sync + 'static) {
         self.meter()
             .u64_observable_gauge(instrument.name)
             .with_unit(instrument.unit)
@@ -230,9 +209,7 @@ fn span_provider(
         .with_max_export_batch_size(queued.min(MAX_BATCH_SPANS))
         .with_scheduled_delay(BATCH_DELAY)
         .build();
-    let processor = BatchSpanProcessor::builder(exporter)
-        .with_batch_config(batches)
-        .build();
+    let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
     let ratio = Sampler::TraceIdRatioBased(config.traces.sample_ratio);
     Ok(SdkTracerProvider::builder()
         .with_resource(resource)

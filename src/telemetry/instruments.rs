@@ -54,23 +54,16 @@ macro_rules! instruments {
 }
 
 /// Buckets for RPC durations in seconds, from the RPC conventions.
-const RPC: &[f64] = &[
-    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-];
+const RPC: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 /// Buckets for database operations in seconds, from the database conventions.
 const DATABASE: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
 /// Buckets for the overhead of contextd in seconds.
-const SHORT: &[f64] = &[
-    0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
-];
+const SHORT: &[f64] = &[0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 /// Buckets for model calls in seconds, from the GenAI conventions.
-const MODEL_CALL: &[f64] = &[
-    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
-];
+const MODEL_CALL: &[f64] = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 /// Buckets for the time to first chunk in seconds, from the GenAI conventions.
-const FIRST_CHUNK: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-];
+const FIRST_CHUNK: &[f64] =
+    &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 /// Buckets for token counts, from the GenAI conventions.
 const TOKENS: &[f64] = &[
     1.0,
@@ -89,9 +82,7 @@ const TOKENS: &[f64] = &[
     67_108_864.0,
 ];
 /// Buckets for the ratio of predicted to reported tokens.
-const RATIO: &[f64] = &[
-    0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0,
-];
+const RATIO: &[f64] = &[0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0];
 
 instruments! {
     RPC_DURATION = Kind::Histogram(RPC), "rpc.server.call.duration", "s", "Duration of RPCs; for streams, until they end";

@@ -5,10 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::model::{
-    CancelCause, CompactionState, CompletionReason, Ending, FailureReason, FinishReason,
-    UsagePurpose,
-};
+use crate::model::{CancelCause, CompactionState, CompletionReason, Ending, FailureReason, FinishReason, UsagePurpose};
 
 /// The value for names beyond the limit and for unknown names.
 pub(super) const OTHER: &str = "_OTHER";
@@ -23,10 +20,7 @@ pub(super) struct Bounded {
 
 impl Bounded {
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            max_labels: most,
-            known: Mutex::default(),
-        }
+        Self { max_labels: most, known: Mutex::default() }
     }
 
     pub(super) fn label(&self, name: &str) -> String {
@@ -125,21 +119,8 @@ pub(super) fn ending(ending: &Ending) -> (&'static str, &'static str) {
 /// Every pair of state and reason that a turn can end with.
 pub(super) fn endings() -> impl Iterator<Item = (&'static str, &'static str)> {
     use {CancelCause as C, CompletionReason as R, FailureReason as F};
-    let completed = [
-        R::Stop,
-        R::MaxSteps,
-        R::Length,
-        R::ContentFilter,
-        R::Budget,
-        R::Deadline,
-        R::Empty,
-    ];
-    let cancelled = [
-        C::Requested,
-        C::Interrupted,
-        C::Disconnected,
-        C::SessionDeleted,
-    ];
+    let completed = [R::Stop, R::MaxSteps, R::Length, R::ContentFilter, R::Budget, R::Deadline, R::Empty];
+    let cancelled = [C::Requested, C::Interrupted, C::Disconnected, C::SessionDeleted];
     let failed = [
         F::ProviderAuth,
         F::ProviderRateLimited,

@@ -45,24 +45,14 @@ where
     N: for<'a> FormatFields<'a> + 'static,
     F: FormatEvent<S, N> + Append,
 {
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let brings_its_own = event.metadata().fields().field(TRACE_ID).is_some();
-        let ids = if brings_its_own {
-            None
-        } else {
-            Trace::current().ids()
-        };
+        let ids = if brings_its_own { None } else { Trace::current().ids() };
         let Some((trace, span)) = ids else {
             return self.0.format_event(context, writer, event);
         };
         let mut line = String::new();
-        self.0
-            .format_event(context, Writer::new(&mut line), event)?;
+        self.0.format_event(context, Writer::new(&mut line), event)?;
         line.truncate(line.trim_end().len());
         F::append(&mut line, &trace, &span);
         writeln!(writer, "{line}")
@@ -108,9 +98,7 @@ mod tests {
         let parent = format!("00-{TRACE}-b7ad6b7169203331-01");
         headers.insert("traceparent", parent.parse().unwrap());
         let trace = Traces::default().of_caller(&headers);
-        trace
-            .scope(async { tracing::warn!(number = 1, "within") })
-            .await;
+        trace.scope(async { tracing::warn!(number = 1, "within") }).await;
         tracing::warn!("outside");
         let bytes = lines.0.lock().unwrap().clone();
         let text = String::from_utf8(bytes).unwrap();
@@ -130,19 +118,14 @@ mod tests {
         .await;
         let read = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap();
         let [within, outside] = [read(&lines[0]), read(&lines[1])];
-        assert_eq!(
-            (&within["trace_id"], &within["number"]),
-            (&TRACE.into(), &1.into())
-        );
+        assert_eq!((&within["trace_id"], &within["number"]), (&TRACE.into(), &1.into()));
         assert_eq!(outside.get("trace_id"), None);
     }
 
     #[tokio::test]
     async fn a_line_of_text_within_a_trace_names_it() {
         let lines = logged(|lines| {
-            let layer = tracing_subscriber::fmt::layer()
-                .map_event_format(Traced)
-                .with_writer(move || lines.clone());
+            let layer = tracing_subscriber::fmt::layer().map_event_format(Traced).with_writer(move || lines.clone());
             Dispatch::new(tracing_subscriber::registry().with(layer))
         })
         .await;

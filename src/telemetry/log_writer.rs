@@ -72,10 +72,7 @@ impl Dropped {
     fn report(self) {
         let Self { log, audit } = self;
         if log > 0 {
-            tracing::warn!(
-                lines = log,
-                "log lines were dropped: stderr is blocked or closed"
-            );
+            tracing::warn!(lines = log, "log lines were dropped: stderr is blocked or closed");
         }
         if audit > 0 {
             tracing::error!(
@@ -92,9 +89,7 @@ impl Dropped {
 pub(super) fn start(sink: impl Write + Send + 'static) -> io::Result<(LogWriter, Log)> {
     let queue = Arc::new(Queue::default());
     let writing = Arc::clone(&queue);
-    std::thread::Builder::new()
-        .name("log".to_owned())
-        .spawn(move || writing.write_all(sink))?;
+    std::thread::Builder::new().name("log".to_owned()).spawn(move || writing.write_all(sink))?;
     Ok((LogWriter(Arc::clone(&queue)), Log(queue)))
 }
 
@@ -157,18 +152,13 @@ impl Queue {
     /// Waits until all lines are written, for at most `patience`.
     fn flush(&self, patience: Duration) {
         let unwritten = |pending: &mut Pending| pending.is_writing || !pending.lines.is_empty();
-        let _ = self
-            .changed
-            .wait_timeout_while(self.lock(), patience, unwritten);
+        let _ = self.changed.wait_timeout_while(self.lock(), patience, unwritten);
     }
 }
 
 impl LogWriter {
     fn line(&self, kind: Line) -> LineWriter {
-        LineWriter {
-            queue: Arc::clone(&self.0),
-            kind,
-        }
+        LineWriter { queue: Arc::clone(&self.0), kind }
     }
 }
 
@@ -180,11 +170,7 @@ impl MakeWriter<'_> for LogWriter {
     }
 
     fn make_writer_for(&self, metadata: &Metadata<'_>) -> LineWriter {
-        self.line(if metadata.target() == AUDIT {
-            Line::Audit
-        } else {
-            Line::Log
-        })
+        self.line(if metadata.target() == AUDIT { Line::Audit } else { Line::Log })
     }
 }
 
@@ -220,9 +206,7 @@ mod tests {
     impl Write for Stalled {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.go_on.recv().map_err(io::Error::other)?;
-            self.written
-                .send(bytes.to_vec())
-                .map_err(io::Error::other)?;
+            self.written.send(bytes.to_vec()).map_err(io::Error::other)?;
             Ok(bytes.len())
         }
 
@@ -247,11 +231,7 @@ mod tests {
         }
         let pending = log.0.lock();
         assert!(pending.lines.len() <= MAX_BUFFERED_BYTES);
-        assert!(
-            pending.dropped.log >= 20 - 8,
-            "{:?} were dropped",
-            pending.dropped
-        );
+        assert!(pending.dropped.log >= 20 - 8, "{:?} were dropped", pending.dropped);
         drop(pending);
         for _ in 0..2 {
             go.send(()).unwrap();

@@ -23,22 +23,10 @@ const MAX_SERVERS: usize = 100;
 /// Maximum number of rejection reasons with a separate label value; fewer exist.
 const MAX_REASONS: usize = 100;
 /// The kinds of rows that retention removes; values of `contextd.kind`.
-const REMOVED_KINDS: [&str; 6] = [
-    "blobs",
-    "events",
-    "queued_messages",
-    "request_ids",
-    "sessions",
-    "tool_sets",
-];
+const REMOVED_KINDS: [&str; 6] = ["blobs", "events", "queued_messages", "request_ids", "sessions", "tool_sets"];
 
 /// Reasons for a failed connection to the database.
-const CONNECT_FAILURES: [&str; 4] = [
-    "no_connection_left",
-    "refused",
-    "transaction_pooler",
-    "unavailable",
-];
+const CONNECT_FAILURES: [&str; 4] = ["no_connection_left", "refused", "transaction_pooler", "unavailable"];
 
 /// The metrics of this replica. Clones share the same instruments.
 #[derive(Clone)]
@@ -302,10 +290,7 @@ impl Metrics {
     }
 
     fn count_ended(&self, turns: u64, (state, reason): (&'static str, &'static str)) {
-        let attributes = [
-            KeyValue::new(attribute::TURN_STATE, state),
-            KeyValue::new(attribute::REASON, reason),
-        ];
+        let attributes = [KeyValue::new(attribute::TURN_STATE, state), KeyValue::new(attribute::REASON, reason)];
         self.0.turn_ended.add(turns, &attributes);
     }
 
@@ -358,11 +343,7 @@ impl Metrics {
     }
 
     fn call_attributes(&self, call: ModelCall<'_>) -> Vec<KeyValue> {
-        let ModelCall {
-            provider,
-            model,
-            purpose,
-        } = call;
+        let ModelCall { provider, model, purpose } = call;
         vec![
             KeyValue::new(attribute::OPERATION, "chat"),
             KeyValue::new(attribute::PROVIDER, provider.to_owned()),
@@ -404,11 +385,7 @@ impl Metrics {
         };
         let before = compaction.tokens_before.tokens;
         let saved = before.saturating_sub(after.tokens);
-        for (measure, tokens) in [
-            ("before", before),
-            ("after", after.tokens),
-            ("saved", saved),
-        ] {
+        for (measure, tokens) in [("before", before), ("after", after.tokens), ("saved", saved)] {
             let measure = KeyValue::new(attribute::MEASURE, measure);
             self.0.compaction_tokens.record(tokens.into(), &[measure]);
         }
@@ -458,10 +435,8 @@ impl Metrics {
 
     /// Records a database operation with its duration and, if it failed, its error type.
     pub fn database(&self, operation: &'static str, took: Duration, error: Option<&'static str>) {
-        let mut attributes = vec![
-            KeyValue::new(attribute::DB_SYSTEM, "postgresql"),
-            KeyValue::new(attribute::DB_OPERATION, operation),
-        ];
+        let mut attributes =
+            vec![KeyValue::new(attribute::DB_SYSTEM, "postgresql"), KeyValue::new(attribute::DB_OPERATION, operation)];
         attributes.extend(error.map(|error| KeyValue::new(attribute::ERROR_TYPE, error)));
         self.0.db_duration.record(took.as_secs_f64(), &attributes);
     }
@@ -496,9 +471,7 @@ impl Metrics {
 
     /// Counts rows that retention removed.
     pub fn removed(&self, kind: &'static str, rows: u64) {
-        self.0
-            .removed
-            .add(rows, &[KeyValue::new(attribute::KIND, kind)]);
+        self.0.removed.add(rows, &[KeyValue::new(attribute::KIND, kind)]);
     }
 }
 
@@ -507,11 +480,7 @@ fn rpc_method(method: Option<&'static str>) -> KeyValue {
 }
 
 fn counter(meter: &Meter, instrument: &Instrument) -> Counter<u64> {
-    meter
-        .u64_counter(instrument.name)
-        .with_unit(instrument.unit)
-        .with_description(instrument.description)
-        .build()
+    meter.u64_counter(instrument.name).with_unit(instrument.unit).with_description(instrument.description).build()
 }
 
 fn up_down(meter: &Meter, instrument: &Instrument) -> UpDownCounter<i64> {
@@ -523,11 +492,7 @@ fn up_down(meter: &Meter, instrument: &Instrument) -> UpDownCounter<i64> {
 }
 
 fn gauge(meter: &Meter, instrument: &Instrument) -> Gauge<u64> {
-    meter
-        .u64_gauge(instrument.name)
-        .with_unit(instrument.unit)
-        .with_description(instrument.description)
-        .build()
+    meter.u64_gauge(instrument.name).with_unit(instrument.unit).with_description(instrument.description).build()
 }
 
 fn histogram(meter: &Meter, instrument: &Instrument) -> Histogram<f64> {

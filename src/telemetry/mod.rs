@@ -61,16 +61,9 @@ pub fn init(config: &TelemetryConfig) -> Result<Log, TelemetryError> {
     }
     let lines = match config.log_format {
         LogFormat::Text => lines.map_event_format(log::Traced).boxed(),
-        LogFormat::Json => lines
-            .json()
-            .flatten_event(true)
-            .with_span_list(false)
-            .map_event_format(log::Traced)
-            .boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).map_event_format(log::Traced).boxed(),
     };
-    tracing_subscriber::registry()
-        .with(lines.with_filter(filter(&config.log)?))
-        .try_init()?;
+    tracing_subscriber::registry().with(lines.with_filter(filter(&config.log)?)).try_init()?;
     Ok(log)
 }
 

@@ -11,9 +11,7 @@ use super::{
     names::{attribute, span},
     traces::{Role, Span, Trace},
 };
-use crate::model::{
-    Compaction, Ending, FinishReason, SessionKey, TurnId, Usage, event::StepPosition,
-};
+use crate::model::{Compaction, Ending, FinishReason, SessionKey, TurnId, Usage, event::StepPosition};
 
 /// The outcome of a model call.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,10 +33,8 @@ impl Trace {
     /// A span for an RPC; `method` is `None` if it is not one of our RPCs.
     pub fn rpc(&self, method: Option<&'static str>) -> Span {
         let method = method.unwrap_or(OTHER);
-        let attributes = vec![
-            KeyValue::new(attribute::RPC_SYSTEM, "grpc"),
-            KeyValue::new(attribute::RPC_METHOD, method),
-        ];
+        let attributes =
+            vec![KeyValue::new(attribute::RPC_SYSTEM, "grpc"), KeyValue::new(attribute::RPC_METHOD, method)];
         self.span(method, Role::Server, attributes)
     }
 
@@ -63,11 +59,7 @@ impl Trace {
 
     /// A span for a model call.
     pub fn model_call(&self, call: ModelCall<'_>) -> Span {
-        let ModelCall {
-            provider,
-            model,
-            purpose,
-        } = call;
+        let ModelCall { provider, model, purpose } = call;
         let attributes = vec![
             KeyValue::new(attribute::OPERATION, span::CHAT),
             KeyValue::new(attribute::PROVIDER, provider.to_owned()),
@@ -110,10 +102,8 @@ impl Trace {
         if !self.is_recorded() {
             return;
         }
-        let attributes = vec![
-            KeyValue::new(attribute::DB_SYSTEM, "postgresql"),
-            KeyValue::new(attribute::DB_OPERATION, operation),
-        ];
+        let attributes =
+            vec![KeyValue::new(attribute::DB_SYSTEM, "postgresql"), KeyValue::new(attribute::DB_OPERATION, operation)];
         let span = self.span_since(operation, Role::Client, attributes, took);
         if let Some(error) = error {
             span.fail(error);
@@ -133,10 +123,7 @@ impl Span {
     /// Sets the state in which a turn ended on this replica.
     pub fn turn_ended(&self, ending: &Ending) {
         let (state, reason) = label_values::ending(ending);
-        self.set([
-            KeyValue::new(attribute::TURN_STATE, state),
-            KeyValue::new(attribute::REASON, reason),
-        ]);
+        self.set([KeyValue::new(attribute::TURN_STATE, state), KeyValue::new(attribute::REASON, reason)]);
         match ending {
             Ending::Failed(_) => self.fail(reason),
             Ending::Completed(_) | Ending::Cancelled { .. } => {}
@@ -145,18 +132,8 @@ impl Span {
 
     /// Sets the outcome of a model call (feature row D23).
     pub fn model_answered(&self, answer: ResponseAttributes<'_>) {
-        let ResponseAttributes {
-            usage,
-            model,
-            id,
-            finish,
-            first,
-            error,
-        } = answer;
-        let texts = [
-            (attribute::RESPONSE_MODEL, model),
-            (attribute::RESPONSE_ID, id),
-        ];
+        let ResponseAttributes { usage, model, id, finish, first, error } = answer;
+        let texts = [(attribute::RESPONSE_MODEL, model), (attribute::RESPONSE_ID, id)];
         for (name, text) in texts {
             if !text.is_empty() {
                 self.set([KeyValue::new(name, text.to_owned())]);
@@ -171,15 +148,8 @@ impl Span {
             self.set([KeyValue::new(attribute::FIRST_CHUNK, first.as_secs_f64())]);
         }
         if let Some(usage) = usage {
-            let Usage {
-                input,
-                output,
-                reasoning,
-                cache_read,
-                cache_write,
-                provider_tool_calls: _,
-                provider_json: _,
-            } = usage;
+            let Usage { input, output, reasoning, cache_read, cache_write, provider_tool_calls: _, provider_json: _ } =
+                usage;
             let counts = [
                 (attribute::INPUT_TOKENS, input),
                 (attribute::OUTPUT_TOKENS, output),
@@ -200,10 +170,9 @@ impl Span {
         self.set([KeyValue::new(attribute::RESULT, label)]);
         match result {
             ToolCallOutcome::Success => {}
-            ToolCallOutcome::Error
-            | ToolCallOutcome::Refused
-            | ToolCallOutcome::NotRun
-            | ToolCallOutcome::Unknown => self.fail(label),
+            ToolCallOutcome::Error | ToolCallOutcome::Refused | ToolCallOutcome::NotRun | ToolCallOutcome::Unknown => {
+                self.fail(label)
+            }
         }
     }
 
@@ -212,16 +181,10 @@ impl Span {
         let result = label_values::compaction(compaction.state);
         self.set([
             KeyValue::new(attribute::RESULT, result),
-            KeyValue::new(
-                attribute::TOKENS_BEFORE,
-                i64::from(compaction.tokens_before.tokens),
-            ),
+            KeyValue::new(attribute::TOKENS_BEFORE, i64::from(compaction.tokens_before.tokens)),
         ]);
         if let Some(after) = &compaction.tokens_after {
-            self.set([KeyValue::new(
-                attribute::TOKENS_AFTER,
-                i64::from(after.tokens),
-            )]);
+            self.set([KeyValue::new(attribute::TOKENS_AFTER, i64::from(after.tokens))]);
         }
     }
 }

@@ -9,8 +9,7 @@ use opentelemetry::{
     Context, KeyValue,
     propagation::TextMapPropagator as _,
     trace::{
-        SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceState, Tracer as _,
-        TracerProvider as _,
+        SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceState, Tracer as _, TracerProvider as _,
     },
 };
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
@@ -98,10 +97,7 @@ impl Traces {
         };
         Self {
             tracer: provider.map(tracer),
-            sends: SentHeaders {
-                traceparent: config.send_to_providers,
-                baggage: config.send_baggage_to_providers,
-            },
+            sends: SentHeaders { traceparent: config.send_to_providers, baggage: config.send_baggage_to_providers },
         }
     }
 
@@ -131,18 +127,14 @@ impl Traces {
             false,
             TraceState::from_key_value([LOG_ONLY_ENTRY]).unwrap_or_default(),
         );
-        Trace {
-            traces: self.clone(),
-            context: context.with_remote_span_context(made),
-        }
+        Trace { traces: self.clone(), context: context.with_remote_span_context(made) }
     }
 
     /// The trace of a turn, from the text stored with it.
     pub fn of_stored(&self, stored: Option<&str>) -> Trace {
         let mut headers = HeaderMap::new();
-        for (name, line) in ["traceparent", "tracestate", "baggage"]
-            .into_iter()
-            .zip(stored.unwrap_or_default().split('\n'))
+        for (name, line) in
+            ["traceparent", "tracestate", "baggage"].into_iter().zip(stored.unwrap_or_default().split('\n'))
         {
             if let Ok(value) = HeaderValue::from_str(line)
                 && !line.is_empty()
@@ -157,16 +149,10 @@ impl Traces {
         let headers = HeaderExtractor(headers);
         let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &headers);
         let context = BaggagePropagator::new().extract_with_context(&context, &headers);
-        let trace = Trace {
-            traces: self.clone(),
-            context,
-        };
+        let trace = Trace { traces: self.clone(), context };
         if self.tracer.is_some() && trace.is_log_only() {
             // The trace was started by a replica that exports nothing, so it cannot be the parent of an exported span.
-            return Trace {
-                traces: self.clone(),
-                context: Context::new(),
-            };
+            return Trace { traces: self.clone(), context: Context::new() };
         }
         trace
     }
@@ -184,12 +170,7 @@ impl Trace {
     }
 
     /// Starts a span. Its name and attributes should follow the conventions in `names`.
-    pub fn span(
-        &self,
-        name: impl Into<Cow<'static, str>>,
-        role: Role,
-        attributes: Vec<KeyValue>,
-    ) -> Span {
+    pub fn span(&self, name: impl Into<Cow<'static, str>>, role: Role, attributes: Vec<KeyValue>) -> Span {
         self.span_since(name, role, attributes, Duration::ZERO)
     }
 
@@ -202,31 +183,19 @@ impl Trace {
         ago: Duration,
     ) -> Span {
         let Some(tracer) = &self.traces.tracer else {
-            return Span {
-                trace: self.clone(),
-                own: false,
-            };
+            return Span { trace: self.clone(), own: false };
         };
         let kind = match role {
             Role::Server => SpanKind::Server,
             Role::Client => SpanKind::Client,
             Role::Internal => SpanKind::Internal,
         };
-        let mut builder = tracer
-            .span_builder(name)
-            .with_kind(kind)
-            .with_attributes(attributes);
+        let mut builder = tracer.span_builder(name).with_kind(kind).with_attributes(attributes);
         if !ago.is_zero() {
             builder = builder.with_start_time(opentelemetry::time::now() - ago);
         }
         let span = tracer.build_with_context(builder, &self.context);
-        Span {
-            trace: Self {
-                traces: self.traces.clone(),
-                context: self.context.with_span(span),
-            },
-            own: true,
-        }
+        Span { trace: Self { traces: self.traces.clone(), context: self.context.with_span(span) }, own: true }
     }
 
     /// Whether spans created here are exported.
@@ -238,20 +207,12 @@ impl Trace {
     pub fn ids(&self) -> Option<(String, String)> {
         let span = self.context.span();
         let context = span.span_context();
-        context.is_valid().then(|| {
-            (
-                context.trace_id().to_string(),
-                context.span_id().to_string(),
-            )
-        })
+        context.is_valid().then(|| (context.trace_id().to_string(), context.span_id().to_string()))
     }
 
     /// The text that is stored with a turn. Returns `None` outside of a trace.
     pub fn stored(&self) -> Option<String> {
-        let headers = self.headers(SentHeaders {
-            traceparent: true,
-            baggage: self.traces.sends.baggage,
-        });
+        let headers = self.headers(SentHeaders { traceparent: true, baggage: self.traces.sends.baggage });
         let line = |name: &str| {
             let value = headers.get(name).and_then(|value| value.to_str().ok());
             value.unwrap_or_default()
@@ -271,10 +232,7 @@ impl Trace {
 
     /// The trace headers for a request to a model provider, as far as the configuration allows.
     pub fn provider_headers(&self) -> HeaderMap {
-        let SentHeaders {
-            traceparent,
-            baggage,
-        } = self.traces.sends;
+        let SentHeaders { traceparent, baggage } = self.traces.sends;
         self.headers(SentHeaders {
             // A log-only trace is not sampled; sending it would stop the provider from recording its own spans.
             traceparent: traceparent && !self.is_log_only(),
@@ -287,10 +245,7 @@ impl Trace {
         if self.is_log_only() {
             return None;
         }
-        let traceparent = self.headers(SentHeaders {
-            traceparent: true,
-            baggage: false,
-        });
+        let traceparent = self.headers(SentHeaders { traceparent: true, baggage: false });
         let value = traceparent.get(TRACEPARENT)?;
         Some((TRACEPARENT, value.clone()))
     }
@@ -304,8 +259,7 @@ impl Trace {
         if sends.baggage {
             BaggagePropagator::new().inject_context(&self.context, &mut injector);
         }
-        let is_empty =
-            |headers: &HeaderMap, name| headers.get(name).is_some_and(HeaderValue::is_empty);
+        let is_empty = |headers: &HeaderMap, name| headers.get(name).is_some_and(HeaderValue::is_empty);
         for name in ["tracestate", "baggage"] {
             if is_empty(&headers, name) {
                 headers.remove(name);

@@ -49,16 +49,10 @@ impl LearntCalibrations {
     pub(in crate::turn) fn of(&self, subject: &Subject) -> Option<Calibration> {
         let waiting = self.waiting.get(subject).copied();
         let writing = self.writing.get(subject).copied();
-        writing.map_or(waiting, |first| {
-            Some(waiting.map_or(first, |then| first.plus(then)))
-        })
+        writing.map_or(waiting, |first| Some(waiting.map_or(first, |then| first.plus(then))))
     }
 
-    pub(in crate::turn) fn added(
-        &self,
-        subject: &Subject,
-        stored: Option<Calibration>,
-    ) -> Option<Calibration> {
+    pub(in crate::turn) fn added(&self, subject: &Subject, stored: Option<Calibration>) -> Option<Calibration> {
         let Some(more) = self.of(subject) else {
             return stored;
         };
@@ -100,11 +94,7 @@ impl CalibrationMemory {
 
     /// The stored calibration of a model, combined with what is not yet written. Returns `None` if
     /// there is neither.
-    pub(in crate::turn) fn added(
-        &self,
-        subject: &Subject,
-        stored: Option<Calibration>,
-    ) -> Option<Calibration> {
+    pub(in crate::turn) fn added(&self, subject: &Subject, stored: Option<Calibration>) -> Option<Calibration> {
         self.lock().added(subject, stored)
     }
 
@@ -113,10 +103,7 @@ impl CalibrationMemory {
         let taught = self.lock();
         let read = taught.read.get(subject);
         let stored = read.and_then(|(stored, _)| *stored);
-        (
-            taught.added(subject, stored),
-            read.is_some_and(|(_, at)| at.elapsed() < FRESH),
-        )
+        (taught.added(subject, stored), read.is_some_and(|(_, at)| at.elapsed() < FRESH))
     }
 
     /// The number of writes. A value read from the database after this call may be remembered if no
@@ -127,12 +114,7 @@ impl CalibrationMemory {
 
     /// Remembers the row of a model that was read when this many writes had completed. `None` means
     /// the database has no row.
-    pub(in crate::turn) fn remember(
-        &self,
-        subject: &Subject,
-        stored: Option<Calibration>,
-        writes: u64,
-    ) {
+    pub(in crate::turn) fn remember(&self, subject: &Subject, stored: Option<Calibration>, writes: u64) {
         let mut taught = self.lock();
         if taught.writes != writes {
             return;
@@ -140,9 +122,7 @@ impl CalibrationMemory {
         if taught.read.len() >= MAX_CACHED_MODELS && !taught.read.contains_key(subject) {
             taught.read.clear();
         }
-        taught
-            .read
-            .insert(subject.clone(), (stored, Instant::now()));
+        taught.read.insert(subject.clone(), (stored, Instant::now()));
     }
 
     /// Takes everything that has to be written.
@@ -156,12 +136,8 @@ impl CalibrationMemory {
     /// Removes what was learnt from calls of these tenants.
     pub(in crate::turn) fn forget(&self, tenants: &BTreeSet<TenantId>) {
         let mut taught = self.lock();
-        taught
-            .waiting
-            .retain(|(tenant, _), _| !tenants.contains(tenant));
-        taught
-            .read
-            .retain(|(tenant, _), _| !tenants.contains(tenant));
+        taught.waiting.retain(|(tenant, _), _| !tenants.contains(tenant));
+        taught.read.retain(|(tenant, _), _| !tenants.contains(tenant));
     }
 
     /// Ends a write: what was taken is written, or lost.
@@ -206,13 +182,7 @@ mod tests {
         memory.note(of("a/b"), 100, 130);
         memory.note(of("a/b"), 0, 130);
         memory.note(of("a/c"), 10, 10);
-        assert_eq!(
-            memory.of(&of("a/c")),
-            Some(Calibration {
-                ratio: 1.0,
-                calls: 1
-            })
-        );
+        assert_eq!(memory.of(&of("a/c")), Some(Calibration { ratio: 1.0, calls: 1 }));
         assert_eq!(memory.of(&of("a/d")), None);
         let taught = memory.take();
         assert_eq!(taught.keys().collect::<Vec<_>>(), [&of("a/b"), &of("a/c")]);
@@ -231,44 +201,22 @@ mod tests {
     #[test]
     fn calibration_is_cached_until_the_model_is_written() {
         let memory = CalibrationMemory::default();
-        let stored = Calibration {
-            ratio: 1.5,
-            calls: 50,
-        };
+        let stored = Calibration { ratio: 1.5, calls: 50 };
         assert_eq!(memory.known(&of("a/b")), (None, false), "it was never read");
         memory.remember(&of("a/b"), Some(stored), memory.writes());
         memory.remember(&of("a/c"), None, memory.writes());
         assert_eq!(memory.known(&of("a/b")), (Some(stored), true));
-        assert_eq!(
-            memory.known(&of("a/c")),
-            (None, true),
-            "that there is nothing is known too"
-        );
+        assert_eq!(memory.known(&of("a/c")), (None, true), "that there is nothing is known too");
         memory.note(of("a/b"), 100, 100);
         let learnt = memory.known(&of("a/b")).0.unwrap();
-        assert!(
-            learnt.calls == 51 && learnt.ratio < 1.5,
-            "what is learnt is added: {learnt:?}"
-        );
+        assert!(learnt.calls == 51 && learnt.ratio < 1.5, "what is learnt is added: {learnt:?}");
         let before = memory.writes();
         drop(memory.take());
-        assert_eq!(
-            memory.known(&of("a/b")),
-            (Some(learnt), true),
-            "so is what is being written"
-        );
+        assert_eq!(memory.known(&of("a/b")), (Some(learnt), true), "so is what is being written");
         memory.settle();
-        assert_eq!(
-            memory.known(&of("a/b")),
-            (None, false),
-            "the row is another one now"
-        );
+        assert_eq!(memory.known(&of("a/b")), (None, false), "the row is another one now");
         assert_eq!(memory.known(&of("a/c")), (None, true));
         memory.remember(&of("a/b"), Some(stored), before);
-        assert_eq!(
-            memory.known(&of("a/b")),
-            (None, false),
-            "a read that began before the write may not have seen it"
-        );
+        assert_eq!(memory.known(&of("a/b")), (None, false), "a read that began before the write may not have seen it");
     }
 }

@@ -10,8 +10,8 @@ use crate::{
     fair::FairSemaphore,
     mcp,
     model::{
-        Limits, SessionConfig, SessionKey, TenantId, TenantLimits, ToolSet, command::TurnRequest,
-        config::Policy, quota::has_fair_room,
+        Limits, SessionConfig, SessionKey, TenantId, TenantLimits, ToolSet, command::TurnRequest, config::Policy,
+        quota::has_fair_room,
     },
     provider::{Registry, registry::ResolvedModel},
     quota::{Quotas, TenantState},
@@ -152,10 +152,7 @@ impl Engine {
     ///
     /// [`Error::SessionNotFound`] if the tenant has no such session.
     pub async fn session(&self, key: &SessionKey) -> Result<Session, Error> {
-        self.store
-            .session(key)
-            .await?
-            .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
+        self.store.session(key).await?.ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 
     /// Resolves a model reference.
@@ -164,19 +161,13 @@ impl Engine {
     ///
     /// [`Error::ModelNotFound`] if no configured provider has the model.
     pub fn model(&self, reference: &str) -> Result<ResolvedModel, Error> {
-        self.models
-            .resolve(reference)
-            .ok_or_else(|| Error::ModelNotFound(self.models.missing(reference)))
+        self.models.resolve(reference).ok_or_else(|| Error::ModelNotFound(self.models.missing(reference)))
     }
 
     /// Like [`Engine::model`], for a model that is about to be called. If the context window of a
     /// model on a local server is unknown, the server's models are refreshed first: the model may
     /// not have been loaded when they were listed.
-    pub(super) async fn model_to_call(
-        &self,
-        reference: &str,
-        config: &SessionConfig,
-    ) -> Result<ResolvedModel, Error> {
+    pub(super) async fn model_to_call(&self, reference: &str, config: &SessionConfig) -> Result<ResolvedModel, Error> {
         let model = self.model(reference)?;
         if model.info.context_window.is_some()
             || !model.provider.is_local()
@@ -185,9 +176,7 @@ impl Engine {
         {
             return Ok(model);
         }
-        let asking = model
-            .provider
-            .refresh(self.now(), MIN_MODEL_REFRESH_INTERVAL);
+        let asking = model.provider.refresh(self.now(), MIN_MODEL_REFRESH_INTERVAL);
         // If the refresh takes longer, a later step gets the window from the worker's refresh.
         let _ = tokio::time::timeout(MODEL_REFRESH_TIMEOUT, asking).await;
         self.model(reference)
@@ -221,12 +210,7 @@ impl Engine {
 
     /// Checks whether a tenant may run one more turn or compaction, given the counts of all running
     /// ones (`all`) and of the tenant's (`own`).
-    pub(super) fn check_running_limits(
-        &self,
-        tenant: &TenantId,
-        all: usize,
-        own: usize,
-    ) -> Result<(), Error> {
+    pub(super) fn check_running_limits(&self, tenant: &TenantId, all: usize, own: usize) -> Result<(), Error> {
         let share = if self.rules.is_shared { own } else { 0 };
         if !has_fair_room(self.rules.turn.max_running_turns, all, share) {
             return Err(Error::Overloaded);
@@ -248,8 +232,7 @@ impl Engine {
     pub async fn keep_quotas(&self) -> Result<(), Error> {
         let running = self.leases.running_by_tenant();
         self.quotas.refresh(&running).await?;
-        self.calibration_memory
-            .forget(&self.quotas.deleted_tenants());
+        self.calibration_memory.forget(&self.quotas.deleted_tenants());
         Ok(())
     }
 
@@ -260,11 +243,7 @@ impl Engine {
     }
 
     /// Sets the tenant-specific limits of a tenant, and returns the limits in force.
-    pub async fn set_limits(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        limits: TenantLimits,
-    ) -> Result<TenantLimits, Error> {
+    pub async fn set_limits(self: &Arc<Self>, tenant: TenantId, limits: TenantLimits) -> Result<TenantLimits, Error> {
         self.supervised(async move |engine| {
             engine.quotas.set_limits(&tenant, limits).await?;
             Ok(engine.quotas.limits(&tenant))
@@ -279,17 +258,11 @@ impl Engine {
 
     /// Refuses references to unknown models.
     pub(super) fn check_models(&self, references: &[String]) -> Result<(), Error> {
-        references
-            .iter()
-            .try_for_each(|reference| self.model(reference).map(drop))
+        references.iter().try_for_each(|reference| self.model(reference).map(drop))
     }
 
     /// Adds the tools that the tenant's MCP servers list to a tool set.
-    pub(in crate::turn) async fn resolve_tools(
-        &self,
-        tenant: &TenantId,
-        set: &mut ToolSet,
-    ) -> Result<(), Error> {
+    pub(in crate::turn) async fn resolve_tools(&self, tenant: &TenantId, set: &mut ToolSet) -> Result<(), Error> {
         Ok(self.mcp.resolve(tenant, set).await?)
     }
 
@@ -314,30 +287,22 @@ impl Engine {
     ///
     /// [`Error::PolicyNotFound`] if the configuration no longer has the policy.
     pub fn policy(&self, config: &SessionConfig) -> Result<Policy, Error> {
-        let named = self
-            .rules
-            .policies
-            .get(&config.policy)
-            .ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
+        let named =
+            self.rules.policies.get(&config.policy).ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
         Ok(named.with(&config.overrides))
     }
 
     /// Like [`Engine::policy`], but falls back to the server's default policy if the session's is
     /// no longer configured.
     pub(super) fn policy_or_default(&self, config: &SessionConfig) -> Result<Policy, Error> {
-        let default = || SessionConfig {
-            policy: DEFAULT_POLICY.to_owned(),
-            ..config.clone()
-        };
+        let default = || SessionConfig { policy: DEFAULT_POLICY.to_owned(), ..config.clone() };
         self.policy(config).or_else(|_| self.policy(&default()))
     }
 
     /// The limits in force: those of the turn override those of the session, which override the
     /// server's.
     pub fn limits(&self, config: &SessionConfig, request: &TurnRequest) -> Limits {
-        request
-            .limits
-            .over(config.limits.over(self.rules.turn.limits()))
+        request.limits.over(config.limits.over(self.rules.turn.limits()))
     }
 
     /// Runs an operation to completion in a task of the server, even if the caller disconnects.
@@ -358,6 +323,5 @@ impl Engine {
 
 /// The outcome of a task of the server. A panic becomes [`Error::Internal`].
 pub(super) async fn joined<T>(task: JoinHandle<Result<T, Error>>) -> Result<T, Error> {
-    task.await
-        .map_err(|error| Error::Internal(format!("a task failed: {error}")))?
+    task.await.map_err(|error| Error::Internal(format!("a task failed: {error}")))?
 }

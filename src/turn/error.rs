@@ -3,8 +3,8 @@
 use crate::{
     mcp,
     model::{
-        BlobId, CallId, CompactionId, Exceeded, MessageId, RequestId, Seq, SessionId, TenantId,
-        TurnId, append::Flaw, ledger::ContextCategory,
+        BlobId, CallId, CompactionId, Exceeded, MessageId, RequestId, Seq, SessionId, TenantId, TurnId, append::Flaw,
+        ledger::ContextCategory,
     },
     provider, store,
 };
@@ -69,9 +69,7 @@ pub enum Error {
     },
     /// Events that a stream has delivered are no longer in the database, for example after a
     /// failover.
-    #[error(
-        "the database lost events that this stream has delivered; the session's newest seq is {last}"
-    )]
+    #[error("the database lost events that this stream has delivered; the session's newest seq is {last}")]
     EventsLost {
         /// The newest seq of the session.
         last: Seq,
@@ -81,10 +79,7 @@ pub enum Error {
     #[error(
         "these calls were appended by the host; append their results too: results {results:?}, approvals {approvals:?}"
     )]
-    AppendedCalls {
-        results: Vec<(usize, CallId)>,
-        approvals: Vec<(usize, CallId)>,
-    },
+    AppendedCalls { results: Vec<(usize, CallId)>, approvals: Vec<(usize, CallId)> },
     /// The messages cannot follow the session's transcript.
     #[error("the messages cannot follow the transcript: {0:?}")]
     Misfit(Vec<Flaw>),
@@ -105,10 +100,7 @@ pub enum Error {
     },
     /// The session has no such tool calls. The indices are positions in the request.
     #[error("the session has no such calls: results {results:?}, approvals {approvals:?}")]
-    UnknownCalls {
-        results: Vec<(usize, CallId)>,
-        approvals: Vec<(usize, CallId)>,
-    },
+    UnknownCalls { results: Vec<(usize, CallId)>, approvals: Vec<(usize, CallId)> },
     #[error("the session has no compaction {0} in force")]
     CompactionNotFound(CompactionId),
     /// Another compaction of the session is running.
@@ -133,9 +125,7 @@ pub enum Error {
     #[error("no prune has the seq {0}")]
     PruneNotFound(Seq),
     /// The prompt cannot be made to fit the model's window.
-    #[error(
-        "the prompt has about {used} tokens and exceeds the model's context window of {window} tokens"
-    )]
+    #[error("the prompt has about {used} tokens and exceeds the model's context window of {window} tokens")]
     ContextOverflow {
         used: u32,
         window: u32,
@@ -157,9 +147,7 @@ pub enum Error {
     #[error("the server is at its limit of running turns")]
     Overloaded,
     /// Another request is still copying the session into the fork.
-    #[error(
-        "the session {0} is still being copied by the call that began the fork; repeat the request"
-    )]
+    #[error("the session {0} is still being copied by the call that began the fork; repeat the request")]
     ForkInProgress(SessionId),
     /// The tenant and all its data are being deleted.
     #[error("the tenant {0} is being deleted")]
@@ -176,9 +164,7 @@ pub enum Error {
         limit: u64,
     },
     /// The messages of the session that a model sees are at the limit.
-    #[error(
-        "the session's messages in the context would exceed {limit} bytes: compact or prune the session first"
-    )]
+    #[error("the session's messages in the context would exceed {limit} bytes: compact or prune the session first")]
     SessionTooLarge {
         /// The limit in bytes.
         limit: u64,

@@ -35,45 +35,25 @@ pub(in crate::turn) struct StartingPoint<'a> {
 impl<'a> StartingPoint<'a> {
     /// A new session.
     pub(in crate::turn) fn new(config: &'a SessionConfig) -> Self {
-        let counters = Counters {
-            transcript_tokens: 0,
-            context_version: 0,
-            anchor: None,
-        };
-        Self {
-            config,
-            revision: FIRST_REVISION,
-            counters,
-        }
+        let counters = Counters { transcript_tokens: 0, context_version: 0, anchor: None };
+        Self { config, revision: FIRST_REVISION, counters }
     }
 
     /// The state after a turn that runs here.
     pub(in crate::turn) fn after(owned: &'a OwnedTurn) -> Self {
         let Revision { number, config } = owned.in_force();
-        Self {
-            config,
-            revision: *number,
-            counters: owned.into(),
-        }
+        Self { config, revision: *number, counters: owned.into() }
     }
 
     /// A session as read.
     pub(in crate::turn) fn of(session: &'a Session) -> Self {
-        Self {
-            config: &session.config,
-            revision: session.revision,
-            counters: session.into(),
-        }
+        Self { config: &session.config, revision: session.revision, counters: session.into() }
     }
 
     /// A session as read, or from this replica's memory.
     pub(in crate::turn) fn of_basis(basis: &'a PrepareInput) -> Self {
         let Revision { number, config } = &*basis.revision;
-        Self {
-            config,
-            revision: *number,
-            counters: basis.into(),
-        }
+        Self { config, revision: *number, counters: basis.into() }
     }
 }
 
@@ -93,31 +73,11 @@ pub(in crate::turn) struct Opening<'a> {
 
 /// The first events of a turn, and its input if it has one.
 pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
-    let Opening {
-        request_id,
-        request,
-        input,
-        size,
-        model,
-        limits,
-        budget,
-        start,
-    } = new;
-    let StartingPoint {
-        config,
-        revision,
-        counters: _,
-    } = start;
+    let Opening { request_id, request, input, size, model, limits, budget, start } = new;
+    let StartingPoint { config, revision, counters: _ } = start;
     let call = PromptCall::new(config, request, 1, false, model);
-    let mut rows = Rows::new(
-        &estimator(model).name(),
-        size.map_or(0, |size| size.offset()),
-    );
-    let offered = call
-        .tools
-        .visible()
-        .filter(|_| model.info.supports_tools)
-        .map(|tool| tool.name.clone());
+    let mut rows = Rows::new(&estimator(model).name(), size.map_or(0, |size| size.offset()));
+    let offered = call.tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
     rows.event(
         Payload::TurnStarted(TurnStarted {
             request: request_id.cloned(),
@@ -136,13 +96,7 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
     }
     if let Some(size) = size {
         let started = step_started(model, revision, size.size().count, budget);
-        rows.event(
-            started,
-            StepPosition {
-                step: 1,
-                attempt: 1,
-            },
-        );
+        rows.event(started, StepPosition { step: 1, attempt: 1 });
     }
     rows
 }
@@ -159,9 +113,7 @@ pub(in crate::turn) fn step_started(
         model: model.reference.clone(),
         revision,
         context: expected,
-        window: budget
-            .filter(|budget| !budget.assumed)
-            .map_or(0, |budget| budget.window),
+        window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
         reserve: budget.map_or(0, |budget| budget.reserve),
     })
 }

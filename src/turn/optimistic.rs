@@ -32,28 +32,18 @@ where
 }
 
 /// Like [`retry_on_change`], but an attempt that did not apply passes a state to the next one.
-pub(in crate::turn) async fn retry_with<S, T, F>(
-    first: S,
-    attempt: impl Fn(S) -> F,
-) -> Result<T, Error>
+pub(in crate::turn) async fn retry_with<S, T, F>(first: S, attempt: impl Fn(S) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<ControlFlow<T, S>, Error>>,
 {
     attempts(first, attempt)
         .await?
         .break_value()
-        .ok_or_else(|| {
-            Error::Store(store::Error::Conflict(
-                "too many concurrent changes of the session".to_owned(),
-            ))
-        })
+        .ok_or_else(|| Error::Store(store::Error::Conflict("too many concurrent changes of the session".to_owned())))
 }
 
 /// Like [`retry_with`], but returns `Continue` instead of an error if no attempt applied.
-pub(in crate::turn) async fn attempts<S, T, F>(
-    first: S,
-    attempt: impl Fn(S) -> F,
-) -> Result<ControlFlow<T, S>, Error>
+pub(in crate::turn) async fn attempts<S, T, F>(first: S, attempt: impl Fn(S) -> F) -> Result<ControlFlow<T, S>, Error>
 where
     F: Future<Output = Result<ControlFlow<T, S>, Error>>,
 {

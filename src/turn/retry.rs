@@ -23,22 +23,13 @@ pub struct RetryInput<'a> {
 /// in full, plus jitter. If it exceeds `retry_after_max` or the remaining time of the turn, the
 /// failure is reported immediately.
 pub fn wait(config: &TurnConfig, failed: RetryInput<'_>) -> Option<Duration> {
-    let RetryInput {
-        error,
-        calls,
-        time_left,
-        jitter,
-    } = failed;
+    let RetryInput { error, calls, time_left, jitter } = failed;
     let asked = error.retry_after.unwrap_or_default();
-    if !error.is_retryable() || calls >= config.max_call_attempts || asked > config.retry_after_max
-    {
+    if !error.is_retryable() || calls >= config.max_call_attempts || asked > config.retry_after_max {
         return None;
     }
-    let doubled = config.retry_base_delay.saturating_mul(
-        1_u32
-            .checked_shl(calls.saturating_sub(1))
-            .unwrap_or(u32::MAX),
-    );
+    let doubled =
+        config.retry_base_delay.saturating_mul(1_u32.checked_shl(calls.saturating_sub(1)).unwrap_or(u32::MAX));
     let bound = doubled.min(config.retry_max_delay);
     let wait = asked.saturating_add(bound.mul_f64(jitter.clamp(0.0, 1.0)));
     (wait < time_left).then_some(wait)
@@ -62,10 +53,7 @@ mod tests {
     }
 
     fn error(kind: Kind, retry_after: Option<u64>) -> Error {
-        Error {
-            retry_after: retry_after.map(Duration::from_secs),
-            ..Error::new(kind, "main", "It went wrong.")
-        }
+        Error { retry_after: retry_after.map(Duration::from_secs), ..Error::new(kind, "main", "It went wrong.") }
     }
 
     #[test]
@@ -77,29 +65,12 @@ mod tests {
             (4, 1.0, Some(6_000)),
             (5, 1.0, None),
         ];
-        let halves = [
-            (1, 0.5, Some(500)),
-            (3, 0.25, Some(1_000)),
-            (4, 0.0, Some(0)),
-            (1, 7.0, Some(1_000)),
-            (1, -1.0, Some(0)),
-        ];
+        let halves =
+            [(1, 0.5, Some(500)), (3, 0.25, Some(1_000)), (4, 0.0, Some(0)), (1, 7.0, Some(1_000)), (1, -1.0, Some(0))];
         for (calls, jitter, expected) in table.into_iter().chain(halves) {
             let error = error(Kind::Overloaded, None);
-            let wait = wait(
-                &config(),
-                RetryInput {
-                    error: &error,
-                    calls,
-                    time_left: SECOND * 3600,
-                    jitter,
-                },
-            );
-            assert_eq!(
-                wait,
-                expected.map(Duration::from_millis),
-                "{calls} calls, {jitter}"
-            );
+            let wait = wait(&config(), RetryInput { error: &error, calls, time_left: SECOND * 3600, jitter });
+            assert_eq!(wait, expected.map(Duration::from_millis), "{calls} calls, {jitter}");
         }
     }
 
@@ -117,20 +88,8 @@ mod tests {
         for (asked, time_left, expected) in table {
             let error = error(Kind::RateLimited, asked);
             let time_left = Duration::from_secs(time_left);
-            let wait = wait(
-                &config(),
-                RetryInput {
-                    error: &error,
-                    calls: 1,
-                    time_left,
-                    jitter: 0.5,
-                },
-            );
-            assert_eq!(
-                wait,
-                expected.map(Duration::from_millis),
-                "asked for {asked:?}, {time_left:?} left"
-            );
+            let wait = wait(&config(), RetryInput { error: &error, calls: 1, time_left, jitter: 0.5 });
+            assert_eq!(wait, expected.map(Duration::from_millis), "asked for {asked:?}, {time_left:?} left");
         }
     }
 
@@ -149,19 +108,8 @@ mod tests {
             (Kind::TooLong, Some(true), false),
         ];
         for (kind, should_retry, again) in table {
-            let error = Error {
-                should_retry,
-                ..error(kind, None)
-            };
-            let wait = wait(
-                &config(),
-                RetryInput {
-                    error: &error,
-                    calls: 1,
-                    time_left: SECOND * 60,
-                    jitter: 1.0,
-                },
-            );
+            let error = Error { should_retry, ..error(kind, None) };
+            let wait = wait(&config(), RetryInput { error: &error, calls: 1, time_left: SECOND * 60, jitter: 1.0 });
             assert_eq!(wait.is_some(), again, "{kind:?} {should_retry:?}");
         }
     }
@@ -176,12 +124,7 @@ mod tests {
             ..TurnConfig::default()
         };
         let error = error(Kind::Broken, None);
-        let failed = RetryInput {
-            error: &error,
-            calls: 1_000_000,
-            time_left: Duration::MAX,
-            jitter: 1.0,
-        };
+        let failed = RetryInput { error: &error, calls: 1_000_000, time_left: Duration::MAX, jitter: 1.0 };
         let wait = wait(&config, failed);
         assert_eq!(wait, Some(SECOND));
     }

@@ -30,8 +30,8 @@ use std::{
 
 use crate::{
     model::{
-        ClosedTranscript, CompletionReason, Message, SessionKey, TakeMode, Transcript, TurnFence,
-        event::StepPosition, transcript::NotClosed,
+        ClosedTranscript, CompletionReason, Message, SessionKey, TakeMode, Transcript, TurnFence, event::StepPosition,
+        transcript::NotClosed,
     },
     session::{SessionState, rows::Rows, steps::NewStep},
     store::{
@@ -143,14 +143,8 @@ impl Run<'_> {
         if seen.context_version.is_some_and(changed_between) {
             return Ok(Flow::Continue);
         }
-        let trace = self.spans.at(
-            (self.engine.traces(), self.key, self.turn),
-            &owned,
-            &seen.messages,
-        );
-        trace
-            .scope(Box::pin(self.decide_and_act(owned, seen, read)))
-            .await
+        let trace = self.spans.at((self.engine.traces(), self.key, self.turn), &owned, &seen.messages);
+        trace.scope(Box::pin(self.decide_and_act(owned, seen, read))).await
     }
 
     /// Decides and acts on the state that was read.
@@ -172,9 +166,7 @@ impl Run<'_> {
             Ok(model) => model,
             Err(error) => return self.without_model(&owned, named, error).await,
         };
-        let messages = transcript
-            .as_ref()
-            .map_or([].as_slice(), ClosedTranscript::messages);
+        let messages = transcript.as_ref().map_or([].as_slice(), ClosedTranscript::messages);
         let call = PromptCall::new(config, &owned.request, owned.step, owned.is_late(), &model);
         let context = call.size((&owned).into(), messages);
         let step = StepContext {
@@ -188,14 +180,10 @@ impl Run<'_> {
             model: &model,
             call,
             hides: seen.context_version != Some(0),
-            at: StepPosition {
-                step: owned.step,
-                attempt: owned.attempt,
-            },
+            at: StepPosition { step: owned.step, attempt: owned.attempt },
             read,
         };
-        self.is_worth_pruning =
-            owned.context_tokens >= i64::from(step.policy.context.prune.minimum_tokens);
+        self.is_worth_pruning = owned.context_tokens >= i64::from(step.policy.context.prune.minimum_tokens);
         if let Some(transcript) = &transcript
             && self.prune(&step, transcript).await?
         {
@@ -221,46 +209,27 @@ impl Run<'_> {
                     return Ok(Flow::Continue);
                 }
                 match self.make_room(step, transcript.messages()).await? {
-                    PromptFit::Fits
-                        if self.release_memory_for_media(step, transcript.messages()) =>
-                    {
-                        Ok(Flow::Continue)
-                    }
+                    PromptFit::Fits if self.release_memory_for_media(step, transcript.messages()) => Ok(Flow::Continue),
                     PromptFit::Fits => self.call(step, transcript).await,
                     PromptFit::Changed => Ok(Flow::Continue),
-                    PromptFit::TooLarge(ending) => {
-                        self.stop(step, Self::no_rows(step), None, ending, None)
-                            .await
-                    }
+                    PromptFit::TooLarge(ending) => self.stop(step, Self::no_rows(step), None, ending, None).await,
                 }
             }
-            (TurnAction::Begin, Some(transcript)) => {
-                self.begin(step.owned, transcript.messages()).await
-            }
-            (TurnAction::Take { advance }, Some(transcript)) => {
-                self.take(step, transcript.messages(), advance).await
-            }
+            (TurnAction::Begin, Some(transcript)) => self.begin(step.owned, transcript.messages()).await,
+            (TurnAction::Take { advance }, Some(transcript)) => self.take(step, transcript.messages(), advance).await,
             (TurnAction::Finish, Some(transcript)) => {
                 let last = LastMessage::of(&transcript, self.turn);
-                let end = (
-                    last.map_or(CompletionReason::Stop, LastMessage::completion),
-                    last.and_then(|last| last.finish),
-                );
+                let end =
+                    (last.map_or(CompletionReason::Stop, LastMessage::completion), last.and_then(|last| last.finish));
                 self.finish(step, Self::no_rows(step), None, end).await
             }
             (TurnAction::Stop(ending), _) => {
-                let ending = self
-                    .with_rollback(ending, step.owned.cancel.as_ref(), None)
-                    .await?;
-                self.stop(step, Self::no_rows(step), None, ending, None)
-                    .await
+                let ending = self.with_rollback(ending, step.owned.cancel.as_ref(), None).await?;
+                self.stop(step, Self::no_rows(step), None, ending, None).await
             }
-            (
-                TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish,
-                None,
-            ) => Err(Error::Internal(
-                "unexpected owner of a turn that waits for tools".to_owned(),
-            )),
+            (TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish, None) => {
+                Err(Error::Internal("unexpected owner of a turn that waits for tools".to_owned()))
+            }
         }
     }
 
@@ -272,12 +241,7 @@ impl Run<'_> {
         if std::mem::replace(&mut self.attended, true) {
             return Ok(());
         }
-        self.retry_transient(|| {
-            self.engine
-                .store
-                .register_attended_turn(self.key, self.turn, patience)
-        })
-        .await
+        self.retry_transient(|| self.engine.store.register_attended_turn(self.key, self.turn, patience)).await
     }
 
     /// Repeats a database access while the database is unavailable, for up to two thirds of a
@@ -292,11 +256,7 @@ impl Run<'_> {
         let end = Instant::now() + self.engine.store.lease_ttl() * 2 / 3;
         loop {
             match ask().await {
-                Err(error)
-                    if error.is_transient()
-                        && !self.lease.lost().is_cancelled()
-                        && Instant::now() < end =>
-                {
+                Err(error) if error.is_transient() && !self.lease.lost().is_cancelled() && Instant::now() < end => {
                     tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "retrying a database access of a turn");
                     tokio::select! {
                         () = self.lease.lost().cancelled() => return Err(error.into()),
@@ -309,11 +269,7 @@ impl Run<'_> {
         }
     }
 
-    fn progress(
-        &self,
-        step: &StepContext<'_>,
-        transcript: Option<&ClosedTranscript>,
-    ) -> TurnProgress {
+    fn progress(&self, step: &StepContext<'_>, transcript: Option<&ClosedTranscript>) -> TurnProgress {
         let owned = step.owned;
         TurnProgress {
             step: owned.step,
@@ -321,10 +277,7 @@ impl Run<'_> {
             takeovers: owned.takeovers,
             max_takeovers: self.engine.rules.turn.max_takeovers,
             open_calls: owned.open_calls,
-            cancel: owned
-                .cancel
-                .as_ref()
-                .map(|cancel| (cancel.cause, cancel.reason.clone())),
+            cancel: owned.cancel.as_ref().map(|cancel| (cancel.cause, cancel.reason.clone())),
             time_left: owned.time_left,
             grace_left: step.grace_left(),
             late: owned.late,
@@ -342,25 +295,15 @@ impl Run<'_> {
     /// Whether the newest message of the transcript was taken from the queue by this turn.
     fn ends_in_taken(&self, transcript: &ClosedTranscript) -> bool {
         let newest = transcript.messages().last();
-        newest.is_some_and(|newest| {
-            newest.turn.as_ref() == Some(self.turn) && !newest.queued.is_empty()
-        })
+        newest.is_some_and(|newest| newest.turn.as_ref() == Some(self.turn) && !newest.queued.is_empty())
     }
 
     /// Begins the next step, under the configuration in force. After a bounded number of concurrent
     /// configuration changes, the step begins anyway.
     async fn begin(&mut self, owned: &OwnedTurn, messages: &[Message]) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
-        let model = self
-            .engine
-            .model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let call = PromptCall::new(
-            config,
-            &owned.request,
-            owned.step + 1,
-            owned.time_left.is_zero(),
-            &model,
-        );
+        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let call = PromptCall::new(config, &owned.request, owned.step + 1, owned.time_left.is_zero(), &model);
         let size = call.size(owned.into(), messages);
         let budget = budget(&self.engine.policy(config)?.context, &model).ok();
         let started = step_started(&model, *number, size.size().count, budget);
@@ -370,12 +313,7 @@ impl Run<'_> {
             started: &crate::codec::event::encode(&started).payload,
             size_offset: size.offset(),
         };
-        match self
-            .engine
-            .store
-            .begin_step(self.key, self.turn_fence(), &step)
-            .await?
-        {
+        match self.engine.store.begin_step(self.key, self.turn_fence(), &step).await? {
             BeginStepOutcome::Applied(ack) => {
                 self.conflicts = 0;
                 self.apply_written(WriteOutcome::Applied(ack))
@@ -392,11 +330,7 @@ impl Run<'_> {
     pub(super) fn apply_written(&mut self, written: WriteOutcome) -> Result<Flow, Error> {
         match written {
             WriteOutcome::Fenced => Ok(Flow::Stop),
-            WriteOutcome::Applied(Ack {
-                state,
-                cancelled: _,
-                last_seq,
-            }) => {
+            WriteOutcome::Applied(Ack { state, cancelled: _, last_seq }) => {
                 self.fence = self.fence.next();
                 self.seq = last_seq;
                 self.is_just_committed = true;
@@ -405,11 +339,7 @@ impl Run<'_> {
                 self.channel.advance(last_seq);
                 self.engine.wake(Wakeup::NewEvents(self.key.clone()));
                 self.is_over = state == SessionState::Idle;
-                Ok(if state == SessionState::Running {
-                    Flow::Continue
-                } else {
-                    Flow::Stop
-                })
+                Ok(if state == SessionState::Running { Flow::Continue } else { Flow::Stop })
             }
         }
     }
@@ -423,12 +353,7 @@ impl Run<'_> {
 
     /// Hands the turn over, so that any replica can continue it immediately.
     pub(super) async fn hand_over(&mut self) -> Result<Flow, Error> {
-        if self
-            .engine
-            .store
-            .hand_over(self.key, self.turn_fence())
-            .await?
-        {
+        if self.engine.store.hand_over(self.key, self.turn_fence()).await? {
             self.engine.wake(Wakeup::HandOver(self.key.clone()));
         }
         Ok(Flow::Stop)
@@ -436,10 +361,7 @@ impl Run<'_> {
 
     /// The fence of the next statement.
     pub(super) fn turn_fence(&self) -> TurnFence<'_> {
-        TurnFence {
-            turn: self.turn,
-            fence: self.fence,
-        }
+        TurnFence { turn: self.turn, fence: self.fence }
     }
 
     pub(super) fn no_rows(step: &StepContext<'_>) -> Rows {

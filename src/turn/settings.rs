@@ -37,9 +37,7 @@ impl Rules {
             models: config.models.clone(),
             blobs: config.blobs,
             retention: config.retention,
-            policies: policies
-                .map(|(name, policy)| (name.clone(), policy.resolved()))
-                .collect(),
+            policies: policies.map(|(name, policy)| (name.clone(), policy.resolved())).collect(),
             max_large_requests: config.server.max_large_requests,
             is_shared: config.auth.is_shared(),
             has_other_replicas: true,

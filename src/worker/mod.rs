@@ -96,18 +96,12 @@ pub fn start(
     done: &CancellationToken,
     broken: &CancellationToken,
 ) -> TaskTracker {
-    let loops = Loops {
-        tasks: TaskTracker::new(),
-        engine,
-        broken,
-    };
+    let loops = Loops { tasks: TaskTracker::new(), engine, broken };
     let rules = engine.rules();
     let poll = Pace::Within(rules.turn.poll_interval);
     let beat = Pace::Each(engine.store().lease_ttl() / BEATS_PER_LEASE);
     let look = Pace::Each(engine.store().lease_ttl() / EXPIRY_CHECKS_PER_LEASE);
-    loops.every("heartbeat", beat, done, |engine| async move {
-        engine.send_heartbeat().await
-    });
+    loops.every("heartbeat", beat, done, |engine| async move { engine.send_heartbeat().await });
     loops.every("leases", look, done, |engine| async move {
         engine.expire();
         Ok(())
@@ -122,55 +116,27 @@ pub fn start(
         engine.store().forget_unused();
         Ok(())
     });
-    loops.every("cancels", poll, done, |engine| async move {
-        engine.poll_cancels().await
-    });
-    loops.every("news", poll, done, |engine| async move {
-        engine.poll_events().await
-    });
-    loops.every("lost events", poll, done, |engine| async move {
-        engine.check_lost_events().await
-    });
-    loops.every("readers", poll, stop, |engine| async move {
-        engine.check_readers().await
-    });
-    loops.every("queue expiry", poll, stop, |engine| async move {
-        engine.expire_queued_messages().await
-    });
-    loops.every("queued turns", poll, stop, |engine| async move {
-        engine.start_waiting_turns().await
-    });
-    loops.every("compactions", poll, stop, |engine| async move {
-        engine.expire_abandoned_compactions().await
-    });
+    loops.every("cancels", poll, done, |engine| async move { engine.poll_cancels().await });
+    loops.every("news", poll, done, |engine| async move { engine.poll_events().await });
+    loops.every("lost events", poll, done, |engine| async move { engine.check_lost_events().await });
+    loops.every("readers", poll, stop, |engine| async move { engine.check_readers().await });
+    loops.every("queue expiry", poll, stop, |engine| async move { engine.expire_queued_messages().await });
+    loops.every("queued turns", poll, stop, |engine| async move { engine.start_waiting_turns().await });
+    loops.every("compactions", poll, stop, |engine| async move { engine.expire_abandoned_compactions().await });
     loops.take_over(poll, stop);
     loops.follow_tenants(stop, done);
     loops.sweep(stop);
-    loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move {
-        engine.measure_backlog().await
+    loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move { engine.measure_backlog().await });
+    loops.every("lessons", Pace::Each(CALIBRATION_SAVE_INTERVAL), done, |engine| async move {
+        engine.save_calibrations().await
     });
-    loops.every(
-        "lessons",
-        Pace::Each(CALIBRATION_SAVE_INTERVAL),
-        done,
-        |engine| async move { engine.save_calibrations().await },
-    );
     let retention = Pace::Within(rules.retention.interval);
-    loops.every("retention", retention, stop, |engine| async move {
-        engine.retain().await
-    });
+    loops.every("retention", retention, stop, |engine| async move { engine.retain().await });
     if rules.models.discover {
         let interval = Pace::Each(rules.models.refresh_interval);
-        loops.every("models", interval, stop, |engine| async move {
-            engine.refresh_models().await
-        });
+        loops.every("models", interval, stop, |engine| async move { engine.refresh_models().await });
     }
-    loops.every(
-        "purge",
-        Pace::Each(engine.stay()),
-        stop,
-        |engine| async move { engine.purge().await },
-    );
+    loops.every("purge", Pace::Each(engine.stay()), stop, |engine| async move { engine.purge().await });
     if rules.has_other_replicas {
         loops.share(rules.turn.share_interval, stop, done);
     }
@@ -180,12 +146,7 @@ pub fn start(
 
 /// Keeps the callers' keys in sync with the database and the keys file, and the issuer's keys in
 /// sync with the token issuer.
-pub fn keep_credentials(
-    tasks: &TaskTracker,
-    auth: &Arc<Auth>,
-    stop: &CancellationToken,
-    broken: &CancellationToken,
-) {
+pub fn keep_credentials(tasks: &TaskTracker, auth: &Arc<Auth>, stop: &CancellationToken, broken: &CancellationToken) {
     let tokens = || (stop.clone(), broken.clone());
     let pace = Pace::Each(auth::KEYS_REFRESH);
     let keys = |auth: Arc<Auth>| async move { auth.refresh_keys().await };
@@ -209,9 +170,7 @@ struct Loops<'a> {
 impl Loops<'_> {
     /// Starts the loops that look for turns without an owner.
     fn take_over(&self, poll: Pace, stop: &CancellationToken) {
-        self.every("takeover", poll, stop, |engine| async move {
-            engine.take_over().await
-        });
+        self.every("takeover", poll, stop, |engine| async move { engine.take_over().await });
         self.every("turns", Pace::Each(TURNS), stop, |engine| async move {
             engine.mark_unknown_grants();
             engine.take_over_all().await
@@ -220,50 +179,31 @@ impl Loops<'_> {
 
     /// Starts the loops that remove the leftovers of uploads and unreferenced blobs.
     fn sweep(&self, stop: &CancellationToken) {
-        self.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
-            engine.sweep_uploads().await
-        });
+        self.every("uploads", Pace::Each(SWEEP), stop, |engine| async move { engine.sweep_uploads().await });
         let seldom = Pace::Each(SWEEP_BLOBS);
-        self.every("blobs", seldom, stop, |engine| async move {
-            engine.sweep_blobs().await
-        });
+        self.every("blobs", seldom, stop, |engine| async move { engine.sweep_blobs().await });
     }
 
     /// Starts the loops of a replica in a deployment with several replicas.
     fn share(&self, share_interval: Duration, stop: &CancellationToken, done: &CancellationToken) {
         let (engine, until) = (Arc::clone(self.engine), done.clone());
         let telling = move || Arc::clone(&engine).send_wakeups(until.clone());
-        self.tasks
-            .spawn(supervised("wake-ups sent", self.broken.clone(), telling));
+        self.tasks.spawn(supervised("wake-ups sent", self.broken.clone(), telling));
         let (engine, until) = (Arc::clone(self.engine), done.clone());
         let hearing = move || Arc::clone(&engine).receive_wakeups(until.clone());
-        self.tasks
-            .spawn(supervised("wake-ups heard", self.broken.clone(), hearing));
-        self.every(
-            "share",
-            Pace::Each(share_interval),
-            done,
-            |engine| async move { engine.share().await },
-        );
-        self.every("chunks", Pace::Each(SWEEP), stop, |engine| async move {
-            engine.sweep_chunks().await
-        });
+        self.tasks.spawn(supervised("wake-ups heard", self.broken.clone(), hearing));
+        self.every("share", Pace::Each(share_interval), done, |engine| async move { engine.share().await });
+        self.every("chunks", Pace::Each(SWEEP), stop, |engine| async move { engine.sweep_chunks().await });
     }
 
     /// Starts the loops for limits, usage and the deletion of tenants.
     fn follow_tenants(&self, stop: &CancellationToken, done: &CancellationToken) {
         let quotas = Pace::Each(quota::REFRESH_INTERVAL);
-        self.every("quotas", quotas, done, |engine| async move {
-            engine.keep_quotas().await
-        });
+        self.every("quotas", quotas, done, |engine| async move { engine.keep_quotas().await });
         let measure = Pace::Each(quota::MEASURE_INTERVAL);
-        self.every("storage", measure, stop, |engine| async move {
-            engine.measure_storage().await
-        });
+        self.every("storage", measure, stop, |engine| async move { engine.measure_storage().await });
         let erase = Pace::Each(ERASE);
-        self.every("deleted tenants", erase, stop, |engine| async move {
-            engine.erase_tenants().await
-        });
+        self.every("deleted tenants", erase, stop, |engine| async move { engine.erase_tenants().await });
     }
 
     fn every<F>(
@@ -283,11 +223,8 @@ impl Loops<'_> {
 
 /// Runs a task that has its own loop, and restarts it after a panic. `broken` fires after too many
 /// panics.
-pub async fn supervised<F>(
-    name: &'static str,
-    broken: CancellationToken,
-    begin: impl Fn() -> F + Send + Sync,
-) where
+pub async fn supervised<F>(name: &'static str, broken: CancellationToken, begin: impl Fn() -> F + Send + Sync)
+where
     F: Future<Output = ()> + Send,
 {
     begin_again(name, AFTER_PANIC, broken, begin).await;
@@ -322,11 +259,7 @@ pub async fn required(
 ) {
     let panicked = AssertUnwindSafe(task).catch_unwind().await.is_err();
     if panicked || !stop.is_cancelled() {
-        tracing::error!(
-            worker = name,
-            panicked,
-            "a required task ended unexpectedly"
-        );
+        tracing::error!(worker = name, panicked, "a required task ended unexpectedly");
         broken.cancel();
     }
 }
@@ -407,10 +340,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_loop_goes_on_after_a_round_that_panics() {
-        assert_eq!(
-            rounds(|round| round % 2 == 0 && round < 20).await,
-            (21, false)
-        );
+        assert_eq!(rounds(|round| round % 2 == 0 && round < 20).await, (21, false));
     }
 
     #[tokio::test]
@@ -424,14 +354,8 @@ mod tests {
         let begun = AtomicU32::new(0);
         let once = || async { assert!(begun.fetch_add(1, Ordering::Relaxed) > 0, "once") };
         begin_again("test", Duration::ZERO, broken.clone(), once).await;
-        assert_eq!(
-            (begun.load(Ordering::Relaxed), broken.is_cancelled()),
-            (2, false)
-        );
-        begin_again("test", Duration::ZERO, broken.clone(), || async {
-            panic!("always")
-        })
-        .await;
+        assert_eq!((begun.load(Ordering::Relaxed), broken.is_cancelled()), (2, false));
+        begin_again("test", Duration::ZERO, broken.clone(), || async { panic!("always") }).await;
         assert!(broken.is_cancelled());
     }
 
@@ -457,14 +381,8 @@ mod tests {
         let pauses: Vec<Duration> = (0..1000).map(|_| Pace::Within(interval).pause()).collect();
         let least = pauses.iter().min().unwrap();
         let most = pauses.iter().max().unwrap();
-        assert!(
-            *least >= interval.mul_f64(0.7) && *most <= interval.mul_f64(0.9),
-            "{least:?} to {most:?}"
-        );
-        assert!(
-            *most - *least > interval.mul_f64(0.15),
-            "{least:?} to {most:?}"
-        );
+        assert!(*least >= interval.mul_f64(0.7) && *most <= interval.mul_f64(0.9), "{least:?} to {most:?}");
+        assert!(*most - *least > interval.mul_f64(0.15), "{least:?} to {most:?}");
         assert_eq!(Pace::Each(interval).pause(), interval);
     }
 }

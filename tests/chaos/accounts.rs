@@ -25,15 +25,8 @@ pub(crate) fn totals(listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
             Some(Payload::TurnFailed(end)) => &end.result,
             _ => return None,
         };
-        let reported = result
-            .as_ref()
-            .and_then(|result| result.total_usage)
-            .unwrap_or_default();
-        Some((
-            &event.turn_id,
-            reported,
-            accounted(listed.values(), &event.turn_id),
-        ))
+        let reported = result.as_ref().and_then(|result| result.total_usage).unwrap_or_default();
+        Some((&event.turn_id, reported, accounted(listed.values(), &event.turn_id)))
     });
     ended
         .filter(|(_, reported, accounted)| reported != accounted)
@@ -48,12 +41,8 @@ fn told(listed: &BTreeMap<i64, pb::Event>) -> Marks {
     let mut marks = Marks::default();
     for (seq, event) in listed {
         match &event.payload {
-            Some(Payload::ContextPruned(pb::ContextPruned {
-                report: Some(report),
-            })) => {
-                marks
-                    .in_force
-                    .extend(report.call_ids.iter().map(|call| (call.clone(), *seq)));
+            Some(Payload::ContextPruned(pb::ContextPruned { report: Some(report) })) => {
+                marks.in_force.extend(report.call_ids.iter().map(|call| (call.clone(), *seq)));
             }
             Some(Payload::ContextRestored(back)) => {
                 for call in &back.call_ids {
@@ -87,9 +76,7 @@ pub(crate) fn prunes(listed: &BTreeMap<i64, pb::Event>, stored: &Marks) -> Vec<S
             "is reported by events, but not stored"
         };
         let (call, pruned, restored) = past;
-        wrong.push(format!(
-            "the restore at {restored} of {call}, pruned at {pruned}, {by}"
-        ));
+        wrong.push(format!("the restore at {restored} of {call}, pruned at {pruned}, {by}"));
     }
     wrong
 }

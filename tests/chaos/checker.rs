@@ -65,28 +65,16 @@ const LONG: usize = 100;
 /// Queries for rows that must not exist when everything is at rest; the first column of a result identifies the row.
 /// `harness/invariants` has the invariants of sessions.
 const NEVER: [(&str, &str); 6] = [
-    (
-        "a call that is not closed",
-        "select session_id || ' ' || call_id from tool_calls where closed_at is null",
-    ),
-    (
-        "a message left in a drained queue",
-        "select session_id || ' ' || message_id from queue where status = 0",
-    ),
+    ("a call that is not closed", "select session_id || ' ' || call_id from tool_calls where closed_at is null"),
+    ("a message left in a drained queue", "select session_id || ' ' || message_id from queue where status = 0"),
     (
         "a result that no event cleared",
         "select p.session_id || ' ' || p.call_id from parts p
            left join events e on e.session_id = p.session_id and e.seq = p.pruned_at_seq
           where p.pruned_at_seq is not null and e.kind is distinct from 'context_pruned'",
     ),
-    (
-        "a compaction that never ends",
-        "select session_id || ' ' || compaction_id from compactions where status = 1",
-    ),
-    (
-        "a session that is not at rest",
-        "select session_id || ' ' || state from session_run where state <> 0",
-    ),
+    ("a compaction that never ends", "select session_id || ' ' || compaction_id from compactions where status = 1"),
+    ("a session that is not at rest", "select session_id || ' ' || state from session_run where state <> 0"),
     (
         "a connection that is left in a transaction",
         "select pid::text from pg_stat_activity where datname = current_database() and state like 'idle in%'",
@@ -111,8 +99,7 @@ async fn invariants(look: &Client, known: &BTreeMap<String, Session>) -> Vec<Str
     }
     let found = stored.iter().flat_map(|(name, session)| {
         let all = check_invariants(session).into_iter();
-        all.chain(one_answer_per_step(session))
-            .map(move |violation| format!("{name}: {violation}"))
+        all.chain(one_answer_per_step(session)).map(move |violation| format!("{name}: {violation}"))
     });
     found.collect()
 }
@@ -132,31 +119,13 @@ pub(crate) async fn check(
     for (name, session) in clients.sessions() {
         // Unacknowledged requests may have been applied late.
         clients.bring_to_rest(&name, &mut random).await;
-        let mut after = (1..)
-            .take_while(|seq| session.seen.contains_key(seq))
-            .last()
-            .unwrap_or_default();
-        let rest = reader::follow(
-            clients,
-            try_channel(address).await.unwrap(),
-            &name,
-            &mut after,
-            false,
-            None,
-        )
-        .await;
+        let mut after = (1..).take_while(|seq| session.seen.contains_key(seq)).last().unwrap_or_default();
+        let rest = reader::follow(clients, try_channel(address).await.unwrap(), &name, &mut after, false, None).await;
         wrong.extend(rest.err().map(|status| format!("{name}: {status:?}")));
     }
     for (what, sql) in NEVER {
-        let found = look
-            .query(sql, &[])
-            .await
-            .unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        wrong.extend(
-            found
-                .iter()
-                .map(|row| format!("{what}: {}", row.get::<_, String>(0))),
-        );
+        let found = look.query(sql, &[]).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        wrong.extend(found.iter().map(|row| format!("{what}: {}", row.get::<_, String>(0))));
     }
     let sessions = clients.sessions();
     wrong.extend(invariants(&look, &sessions).await);
@@ -168,19 +137,10 @@ pub(crate) async fn check(
         let listed = listed(address, name).await;
         wrong.extend(told(name, session, &listed));
         wrong.extend(said(&look, name, session, &listed).await);
-        let spent_and_pruned = [
-            accounts::totals(&listed),
-            accounts::prunes(&listed, &marks(&look, name).await),
-        ]
-        .concat();
-        wrong.extend(
-            spent_and_pruned
-                .into_iter()
-                .map(|wrong| format!("{name}: {wrong}")),
-        );
-        wrong.extend(
-            overlays::check(&look, address, name, clients, session, &listed, &mut random).await,
-        );
+        let spent_and_pruned =
+            [accounts::totals(&listed), accounts::prunes(&listed, &marks(&look, name).await)].concat();
+        wrong.extend(spent_and_pruned.into_iter().map(|wrong| format!("{name}: {wrong}")));
+        wrong.extend(overlays::check(&look, address, name, clients, session, &listed, &mut random).await);
         count(&mut happened, &listed);
     }
     service.is_well();
@@ -195,19 +155,14 @@ pub(crate) async fn check(
     }
     wrong.extend(clients.violations());
     wrong.extend(service.violations());
-    let missing = HAPPENS
-        .iter()
-        .filter(|what| plan.kills >= LONG && !happened.contains_key(*what));
+    let missing = HAPPENS.iter().filter(|what| plan.kills >= LONG && !happened.contains_key(*what));
     wrong.extend(missing.map(|what| format!("never seen: {what}")));
     println!(
         "checked: {} sessions, {} inputs of turns, {} queued messages, {} events, {} model calls",
         sessions.len(),
         inputs[0],
         inputs[1],
-        sessions
-            .values()
-            .map(|session| session.seen.len())
-            .sum::<usize>(),
+        sessions.values().map(|session| session.seen.len()).sum::<usize>(),
         service.calls()
     );
     println!("what happened: {happened:?}");
@@ -220,18 +175,10 @@ async fn listed(address: SocketAddr, name: &str) -> BTreeMap<i64, pb::Event> {
     let mut turns = try_turns(address).await.unwrap();
     let mut after_seq = 0;
     loop {
-        let request = pb::ListEventsRequest {
-            session_id: name.to_owned(),
-            after_seq,
-            page_size: 1000,
-            ..Default::default()
-        };
+        let request =
+            pb::ListEventsRequest { session_id: name.to_owned(), after_seq, page_size: 1000, ..Default::default() };
         let page = turns.list_events(request).await.unwrap().into_inner();
-        listed.extend(
-            page.events
-                .into_iter()
-                .map(|event| (event.seq, as_told_first(event))),
-        );
+        listed.extend(page.events.into_iter().map(|event| (event.seq, as_told_first(event))));
         if page.next_after_seq == page.last_seq {
             return listed;
         }
@@ -244,14 +191,10 @@ fn told(name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Opt
     if *listed == session.seen {
         return None;
     }
-    let differ = listed
-        .iter()
-        .find(|(seq, event)| session.seen.get(seq) != Some(event));
+    let differ = listed.iter().find(|(seq, event)| session.seen.get(seq) != Some(event));
     let shown = session.seen.len();
     let all = listed.len();
-    Some(format!(
-        "{name}: shown {shown} events, listed {all}; the first that differs: {differ:?}"
-    ))
+    Some(format!("{name}: shown {shown} events, listed {all}; the first that differs: {differ:?}"))
 }
 
 /// The prune marks of a session's results, by call.
@@ -262,14 +205,8 @@ async fn marks(look: &Client, name: &str) -> Marks {
     let in_force = look.query(in_force, &[&name]).await.unwrap();
     let past = look.query(past, &[&name]).await.unwrap();
     Marks {
-        in_force: in_force
-            .iter()
-            .map(|row| (row.get(0), row.get(1)))
-            .collect(),
-        past: past
-            .iter()
-            .map(|row| (row.get(0), row.get(1), row.get(2)))
-            .collect(),
+        in_force: in_force.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        past: past.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect(),
     }
 }
 
@@ -281,42 +218,29 @@ fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb
         *happened.entry(kind(event)).or_default() += 1;
         match (&event.payload, &mut beside) {
             (Some(Payload::CompactionStarted(_)), _) => {
-                let begun = overlays::about(event)
-                    .filter(|it| it.trigger() == CompactionTrigger::Threshold);
+                let begun = overlays::about(event).filter(|it| it.trigger() == CompactionTrigger::Threshold);
                 beside = begun.map(|compaction| (&compaction.compaction_id, false));
             }
-            (Some(Payload::StepStarted(_) | Payload::MessageCommitted(_)), Some((_, went_on))) => {
-                *went_on = true
-            }
+            (Some(Payload::StepStarted(_) | Payload::MessageCommitted(_)), Some((_, went_on))) => *went_on = true,
             (Some(Payload::CompactionCompleted(_)), Some((id, true)))
                 if overlays::about(event).is_some_and(|it| it.compaction_id == **id) =>
             {
-                *happened
-                    .entry("compacted in parallel with a turn")
-                    .or_default() += 1;
+                *happened.entry("compacted in parallel with a turn").or_default() += 1;
             }
             _ => {}
         }
         let also = match &event.payload {
-            Some(Payload::TurnCancelled(end)) if end.mode() == pb::CancelMode::Rollback => {
-                "rolled back"
-            }
-            Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::Interrupted => {
-                "interrupted"
-            }
+            Some(Payload::TurnCancelled(end)) if end.mode() == pb::CancelMode::Rollback => "rolled back",
+            Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::Interrupted => "interrupted",
             Some(Payload::MessagesApplied(applied)) if applied.coalesced => "coalesced",
             Some(Payload::CompactionCompleted(told)) => {
-                let summarised = told
-                    .compaction
-                    .as_ref()
-                    .is_some_and(|compaction| compaction.was_summarized);
+                let summarised = told.compaction.as_ref().is_some_and(|compaction| compaction.was_summarized);
                 *happened.entry("summarised").or_default() += usize::from(summarised);
                 set_off_by(event)
             }
-            Some(Payload::TurnFailed(end)) => end
-                .failure
-                .as_ref()
-                .map_or("no reason", |why| why.reason().as_str_name()),
+            Some(Payload::TurnFailed(end)) => {
+                end.failure.as_ref().map_or("no reason", |why| why.reason().as_str_name())
+            }
             _ => continue,
         };
         *happened.entry(also).or_default() += 1;
@@ -351,9 +275,7 @@ fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSe
             Some(Payload::MessagesApplied(applied)) => {
                 for message in &applied.messages {
                     let end = End::Applied(applied.message_id.clone());
-                    ends.entry(&message.queued_message_id)
-                        .or_default()
-                        .push(end);
+                    ends.entry(&message.queued_message_id).or_default().push(end);
                 }
                 continue;
             }
@@ -373,34 +295,21 @@ fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSe
 
 /// Checks that every acknowledged input is in the transcript once, and that every acknowledged queued message is too,
 /// or ended once in another way. Exactly the messages that a rollback removed must be marked.
-async fn said(
-    look: &Client,
-    name: &str,
-    session: &Session,
-    listed: &BTreeMap<i64, pb::Event>,
-) -> Vec<String> {
+async fn said(look: &Client, name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let holds = "select m.message_id, m.voided_at_seq is not null from messages m join parts p using (tenant_id, session_id, message_id)
                   where m.session_id = $1 and m.role = 2 and not m.is_summary and p.body like $2";
     let waited = "select message_id from queue where session_id = $1 and request_id = $2";
     let (ends, void) = ends(listed);
     let twice = ends.iter().filter(|(_, ends)| ends.len() > 1);
-    let mut wrong: Vec<String> = twice
-        .map(|(id, ends)| format!("{name}: {id} ended as {ends:?}"))
-        .collect();
-    let mut acknowledged: Vec<(&String, Option<String>)> = session
-        .queued
-        .iter()
-        .map(|(id, words)| (words, Some(id.clone())))
-        .collect();
+    let mut wrong: Vec<String> = twice.map(|(id, ends)| format!("{name}: {id} ended as {ends:?}")).collect();
+    let mut acknowledged: Vec<(&String, Option<String>)> =
+        session.queued.iter().map(|(id, words)| (words, Some(id.clone()))).collect();
     for (words, request) in &session.inputs {
         let row = look.query_opt(waited, &[&name, request]).await.unwrap();
         acknowledged.push((words, row.map(|row| row.get(0))));
     }
     for (words, queued) in acknowledged {
-        let rows = look
-            .query(holds, &[&name, &format!("%{words}%")])
-            .await
-            .unwrap();
+        let rows = look.query(holds, &[&name, &format!("%{words}%")]).await.unwrap();
         let found: Vec<(String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         let right = match &queued {
             None => found.len() == 1,
@@ -416,13 +325,8 @@ async fn said(
             let end = queued.as_ref().map(|id| (id, ends.get(id.as_str())));
             wrong.push(format!("{words} is in {found:?}; in the queue: {end:?}"));
         }
-        let marked = found
-            .iter()
-            .filter(|(message, is_void)| *is_void != void.contains(message.as_str()));
-        wrong.extend(
-            marked
-                .map(|found| format!("{words}: a rollback and its void mark disagree: {found:?}")),
-        );
+        let marked = found.iter().filter(|(message, is_void)| *is_void != void.contains(message.as_str()));
+        wrong.extend(marked.map(|found| format!("{words}: a rollback and its void mark disagree: {found:?}")));
     }
     wrong
 }
@@ -437,20 +341,14 @@ async fn taken(address: SocketAddr, sessions: &BTreeMap<String, Session>) -> Vec
             let mut stream = match turns.execute_turn(request).await {
                 Ok(stream) => stream.into_inner(),
                 Err(status) => {
-                    wrong.push(format!(
-                        "{name}: a last turn over {dialect}: {}",
-                        status.message()
-                    ));
+                    wrong.push(format!("{name}: a last turn over {dialect}: {}", status.message()));
                     continue;
                 }
             };
             let seen = all(&mut stream).await;
             let end = seen.last().map(kind);
             if end != Some("turn_completed") {
-                wrong.push(format!(
-                    "{name}: a last turn over {dialect} ended as {:?}",
-                    seen.last()
-                ));
+                wrong.push(format!("{name}: a last turn over {dialect} ended as {:?}", seen.last()));
             }
         }
     }

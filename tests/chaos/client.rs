@@ -54,13 +54,8 @@ pub(crate) enum Phase {
 
 impl Phase {
     /// All phases.
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Streaming,
-        Self::Committing,
-        Self::AwaitingTools,
-        Self::Resuming,
-        Self::Compacting,
-    ];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Streaming, Self::Committing, Self::AwaitingTools, Self::Resuming, Self::Compacting];
 }
 
 /// A replica was observed in a phase.
@@ -110,13 +105,7 @@ impl Clients {
         tokio::spawn(async move {
             loop {
                 match answers.recv().await {
-                    Ok(Answer {
-                        replica,
-                        mark,
-                        whole,
-                        last,
-                        summary,
-                    }) => {
+                    Ok(Answer { replica, mark, whole, last, summary }) => {
                         let phase = match (summary, whole) {
                             (true, _) => Phase::Compacting,
                             (false, true) => Phase::Committing,
@@ -124,26 +113,14 @@ impl Clients {
                         };
                         let mark = whole.then_some(mark);
                         let last = whole && last;
-                        let _ = told.send(Moment {
-                            phase,
-                            replica,
-                            at: Instant::now(),
-                            mark,
-                            last,
-                        });
+                        let _ = told.send(Moment { phase, replica, at: Instant::now(), mark, last });
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return,
                 }
             }
         });
-        Self {
-            fleet: Arc::clone(fleet),
-            moments,
-            sessions: Arc::default(),
-            violations: Arc::default(),
-            seed,
-        }
+        Self { fleet: Arc::clone(fleet), moments, sessions: Arc::default(), violations: Arc::default(), seed }
     }
 
     /// Subscribes to the moments from now on.
@@ -163,13 +140,7 @@ impl Clients {
 
     /// Reports a replica in a phase.
     pub(crate) fn tell(&self, phase: Phase, replica: usize) {
-        let _ = self.moments.send(Moment {
-            phase,
-            replica,
-            at: Instant::now(),
-            mark: None,
-            last: false,
-        });
+        let _ = self.moments.send(Moment { phase, replica, at: Instant::now(), mark: None, last: false });
     }
 
     /// Records a violation.
@@ -179,27 +150,16 @@ impl Clients {
 
     /// Records something about a session.
     pub(crate) fn note(&self, session: &str, note: impl FnOnce(&mut Session)) {
-        note(
-            self.sessions
-                .lock()
-                .unwrap()
-                .entry(session.to_owned())
-                .or_default(),
-        );
+        note(self.sessions.lock().unwrap().entry(session.to_owned()).or_default());
     }
 
     /// Records a durable event that was received; a seq must always have the same event.
     pub(crate) fn see(&self, session: &str, event: &pb::Event) {
         let event = as_told_first(event.clone());
         let mut before = None;
-        self.note(session, |known| {
-            before = known.seen.insert(event.seq, event.clone())
-        });
+        self.note(session, |known| before = known.seen.insert(event.seq, event.clone()));
         if let Some(before) = before.filter(|before| *before != event) {
-            self.complain(format!(
-                "{session}: two events have the seq {}: {before:?}, {event:?}",
-                event.seq
-            ));
+            self.complain(format!("{session}: two events have the seq {}: {before:?}, {event:?}", event.seq));
         }
     }
 
@@ -211,19 +171,12 @@ impl Clients {
     /// A connection to a replica.
     pub(crate) async fn reach(&self, replica: usize) -> Result<Channel, Status> {
         let address = self.fleet.replicas[replica].clients.address;
-        timeout(CALL, try_channel(address))
-            .await
-            .unwrap_or_else(|_| Err(Status::unavailable("no connection")))
+        timeout(CALL, try_channel(address)).await.unwrap_or_else(|_| Err(Status::unavailable("no connection")))
     }
 
     /// Repeats a call on random replicas until it gets a response. Returns `None` if it was refused for a temporary
     /// reason; any other refusal is recorded as a violation.
-    pub(crate) async fn insist<T, F>(
-        &self,
-        who: &str,
-        random: &mut Random,
-        call: impl Fn(Channel) -> F,
-    ) -> Option<T>
+    pub(crate) async fn insist<T, F>(&self, who: &str, random: &mut Random, call: impl Fn(Channel) -> F) -> Option<T>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
@@ -244,17 +197,15 @@ impl Clients {
         let begun = Instant::now();
         while begun.elapsed() < LONGEST_TURN {
             let answer = match self.reach(self.any(random)).await {
-                Ok(channel) => timeout(CALL, call(channel))
-                    .await
-                    .unwrap_or_else(|_| Err(Status::unavailable("no response"))),
+                Ok(channel) => {
+                    timeout(CALL, call(channel)).await.unwrap_or_else(|_| Err(Status::unavailable("no response")))
+                }
                 Err(status) => Err(status),
             };
             match answer {
                 Ok(answer) => return Some(answer.into_inner()),
                 Err(status) if passes(&status) => pause(random, 5, 60).await,
-                Err(status)
-                    if [Code::Aborted, Code::ResourceExhausted].contains(&status.code()) =>
-                {
+                Err(status) if [Code::Aborted, Code::ResourceExhausted].contains(&status.code()) => {
                     return None;
                 }
                 Err(status) if reasons.iter().any(|reason| is_refused_as(&status, reason)) => {
@@ -274,18 +225,13 @@ impl Clients {
     pub(crate) async fn bring_to_rest(&self, name: &str, random: &mut Random) {
         let begun = Instant::now();
         while begun.elapsed() < LONGEST_TURN {
-            let clear = pb::ClearQueueRequest {
-                session_id: name.to_owned(),
-                request_id: fresh_id(),
-            };
+            let clear = pb::ClearQueueRequest { session_id: name.to_owned(), request_id: fresh_id() };
             self.insist(name, random, |channel| {
                 let clear = clear.clone();
                 async move { QueueServiceClient::new(channel).clear_queue(clear).await }
             })
             .await;
-            let get = pb::GetSessionRequest {
-                session_id: name.to_owned(),
-            };
+            let get = pb::GetSessionRequest { session_id: name.to_owned() };
             let found = self
                 .insist(name, random, |channel| {
                     let get = get.clone();
@@ -309,16 +255,10 @@ impl Clients {
 pub(crate) fn as_told_first(mut event: pb::Event) -> pb::Event {
     event.replay = false;
     match event.payload.as_mut() {
-        Some(Payload::MessageCommitted(pb::MessageCommitted {
-            message: Some(message),
-            ..
-        })) => {
+        Some(Payload::MessageCommitted(pb::MessageCommitted { message: Some(message), .. })) => {
             unmark(message);
         }
-        Some(Payload::ToolCallCompleted(pb::ToolCallCompleted {
-            result: Some(result),
-            ..
-        })) => {
+        Some(Payload::ToolCallCompleted(pb::ToolCallCompleted { result: Some(result), .. })) => {
             result.prune_mark = None;
         }
         _ => {}
@@ -340,10 +280,7 @@ pub(crate) fn unmark(message: &mut pb::Message) {
 
 /// Whether a call was refused for this reason.
 pub(crate) fn is_refused_as(status: &Status, reason: &str) -> bool {
-    status
-        .get_error_details()
-        .error_info()
-        .is_some_and(|info| info.reason == reason)
+    status.get_error_details().error_info().is_some_and(|info| info.reason == reason)
 }
 
 /// A unique idempotency key.
@@ -353,10 +290,7 @@ pub(crate) fn fresh_id() -> String {
 
 /// Sleeps for `least` milliseconds and up to `more` additional ones.
 pub(crate) async fn pause(random: &mut Random, least: usize, more: usize) {
-    tokio::time::sleep(Duration::from_millis(
-        u64::try_from(least + random.below(more)).unwrap_or_default(),
-    ))
-    .await;
+    tokio::time::sleep(Duration::from_millis(u64::try_from(least + random.below(more)).unwrap_or_default())).await;
 }
 
 /// Runs a client: sessions of a few turns each.
@@ -369,31 +303,15 @@ pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToke
         create(&clients, &name, &mut random).await;
         let over = CancellationToken::new();
         let at_rest = CancellationToken::new();
-        let meddler = tokio::spawn(meddler::meddle(
-            clients.clone(),
-            name.clone(),
-            random.other(),
-            over.clone(),
-        ));
-        let reader = tokio::spawn(reader::read(
-            clients.clone(),
-            name.clone(),
-            random.other(),
-            at_rest.clone(),
-        ));
+        let meddler = tokio::spawn(meddler::meddle(clients.clone(), name.clone(), random.other(), over.clone()));
+        let reader = tokio::spawn(reader::read(clients.clone(), name.clone(), random.other(), at_rest.clone()));
         for turn in 0..1 + random.below(6) {
             if stop.is_cancelled() {
                 break;
             }
             let mut visit = Visit::new(&clients, &name, turn, &mut random);
-            if timeout(LONGEST_TURN, visit.until_the_end(&mut random))
-                .await
-                .is_err()
-            {
-                clients.complain(format!(
-                    "{name}: turn {turn} never ended; seen: {:?}",
-                    visit.kinds()
-                ));
+            if timeout(LONGEST_TURN, visit.until_the_end(&mut random)).await.is_err() {
+                clients.complain(format!("{name}: turn {turn} never ended; seen: {:?}", visit.kinds()));
             }
         }
         over.cancel();
@@ -412,18 +330,11 @@ async fn create(clients: &Clients, name: &str, random: &mut Random) {
         policy_overrides: Some(policy::any(random)),
         ..pb::Session::default()
     };
-    let request = pb::CreateSessionRequest {
-        session: Some(session),
-        request_id: fresh_id(),
-    };
+    let request = pb::CreateSessionRequest { session: Some(session), request_id: fresh_id() };
     clients
         .insist(name, random, |channel| {
             let request = request.clone();
-            async move {
-                SessionServiceClient::new(channel)
-                    .create_session(request)
-                    .await
-            }
+            async move { SessionServiceClient::new(channel).create_session(request).await }
         })
         .await;
 }

@@ -21,11 +21,7 @@ impl Meddler {
     /// Compacts by the policy or to a target size, with or without waiting for the result.
     pub(crate) async fn compact(&mut self) {
         let random = &mut self.random;
-        let target = if random.happens(50) {
-            150 + random.below(400)
-        } else {
-            0
-        };
+        let target = if random.happens(50) { 150 + random.below(400) } else { 0 };
         let mut request = pb::CompactRequest {
             session_id: self.session.clone(),
             request_id: fresh_id(),
@@ -38,9 +34,7 @@ impl Meddler {
             let Some(made) = compact(&self.clients, &request, &mut self.random).await else {
                 return;
             };
-            self.clients.note(&self.session, |session| {
-                session.compactions.push((request.clone(), made))
-            });
+            self.clients.note(&self.session, |session| session.compactions.push((request.clone(), made)));
             if !request.wait && self.random.happens(50) {
                 self.prune().await; // the running compaction then started from an outdated context
             }
@@ -55,22 +49,14 @@ impl Meddler {
             page_size: NEWEST,
             page_token: String::new(),
         };
-        let answer = self
-            .clients
-            .insist(&self.session, &mut self.random, |channel| {
-                let list = list.clone();
-                async move {
-                    ContextServiceClient::new(channel)
-                        .list_compactions(list)
-                        .await
-                }
-            });
+        let answer = self.clients.insist(&self.session, &mut self.random, |channel| {
+            let list = list.clone();
+            async move { ContextServiceClient::new(channel).list_compactions(list).await }
+        });
         let Some(listed) = answer.await.map(|answer| answer.compactions) else {
             return;
         };
-        let newest = listed
-            .iter()
-            .find(|compaction| compaction.state() == CompactionState::Applied);
+        let newest = listed.iter().find(|compaction| compaction.state() == CompactionState::Applied);
         let other = (!listed.is_empty()).then(|| self.random.of(&listed));
         let Some(chosen) = newest.filter(|_| self.random.happens(80)).or(other) else {
             return;
@@ -78,40 +64,20 @@ impl Meddler {
         let request = pb::RevertCompactionRequest {
             session_id: self.session.clone(),
             compaction_id: chosen.compaction_id.clone(),
-            request_id: if self.random.happens(50) {
-                fresh_id()
-            } else {
-                String::new()
-            },
+            request_id: if self.random.happens(50) { fresh_id() } else { String::new() },
         };
         for _ in 0..1 + usize::from(self.random.happens(40)) {
-            let answer = self.clients.insist_unless(
-                &NOT_NEWEST,
-                &self.session,
-                &mut self.random,
-                |channel| {
-                    let request = request.clone();
-                    async move {
-                        ContextServiceClient::new(channel)
-                            .revert_compaction(request)
-                            .await
-                    }
-                },
-            );
+            let answer = self.clients.insist_unless(&NOT_NEWEST, &self.session, &mut self.random, |channel| {
+                let request = request.clone();
+                async move { ContextServiceClient::new(channel).revert_compaction(request).await }
+            });
             let Some(reverted) = answer.await.and_then(|answer| answer.compaction) else {
                 return;
             };
-            if reverted.state() != CompactionState::Reverted
-                || reverted.compaction_id != request.compaction_id
-            {
-                self.clients.complain(format!(
-                    "{}: the reverted compaction is {reverted:?}",
-                    self.session
-                ));
+            if reverted.state() != CompactionState::Reverted || reverted.compaction_id != request.compaction_id {
+                self.clients.complain(format!("{}: the reverted compaction is {reverted:?}", self.session));
             }
-            self.clients.note(&self.session, |session| {
-                session.reverted.extend([reverted.compaction_id])
-            });
+            self.clients.note(&self.session, |session| session.reverted.extend([reverted.compaction_id]));
         }
     }
 }

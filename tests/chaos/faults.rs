@@ -27,15 +27,8 @@ const SOON: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The ways to break a connection.
-const CUTS: [Cut; 7] = [
-    Cut::Database,
-    Cut::DatabaseDies,
-    Cut::BehindCommit,
-    Cut::BeforeCommit,
-    Cut::Client,
-    Cut::ClientDies,
-    Cut::Model,
-];
+const CUTS: [Cut; 7] =
+    [Cut::Database, Cut::DatabaseDies, Cut::BehindCommit, Cut::BeforeCommit, Cut::Client, Cut::ClientDies, Cut::Model];
 
 /// A way to break a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,10 +53,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// Whether all planned faults were injected and every phase was covered.
     pub(crate) fn is_whole(&self, plan: &Plan) -> bool {
-        let met = Phase::ALL
-            .iter()
-            .all(|phase| self.kills.contains_key(phase))
-            || plan.kills < Phase::ALL.len();
+        let met = Phase::ALL.iter().all(|phase| self.kills.contains_key(phase)) || plan.kills < Phase::ALL.len();
         met && self.killed() >= plan.kills && self.broken() >= plan.cuts
     }
 
@@ -97,22 +87,14 @@ impl fmt::Display for Tally {
 }
 
 /// Kills replicas, each time in the phase with the fewest kills so far.
-pub(crate) async fn kill(
-    fleet: &Fleet,
-    clients: &Clients,
-    database: &TestDatabase,
-    plan: &Plan,
-    tally: &mut Tally,
-) {
+pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDatabase, plan: &Plan, tally: &mut Tally) {
     let mut random = Random::new(plan.seed, 2_000_000);
     let look = database.client().await;
     let mut moments = clients.moments();
     let begun = Instant::now();
     while tally.killed() < plan.kills {
-        let wanted = *Phase::ALL
-            .iter()
-            .min_by_key(|phase| tally.kills.get(phase).copied().unwrap_or_default())
-            .unwrap();
+        let wanted =
+            *Phase::ALL.iter().min_by_key(|phase| tally.kills.get(phase).copied().unwrap_or_default()).unwrap();
         let Some(moment) = next_moment(&mut moments, fleet, wanted).await else {
             continue;
         };
@@ -130,29 +112,17 @@ pub(crate) async fn kill(
             Phase::Resuming => random.below(15_000),
             Phase::Streaming | Phase::AwaitingTools | Phase::Compacting => random.below(30_000),
         };
-        tokio::time::sleep(Duration::from_micros(
-            u64::try_from(pause).unwrap_or_default(),
-        ))
-        .await;
+        tokio::time::sleep(Duration::from_micros(u64::try_from(pause).unwrap_or_default())).await;
         replica.kill().await;
         *tally.kills.entry(moment.phase).or_default() += 1;
         if let Some(mark) = &moment.mark {
             commits_ended(&look).await;
             let sql = "select exists(select from parts where body like $1)";
-            let landed: bool = look
-                .query_one(sql, &[&format!("%{mark}%")])
-                .await
-                .unwrap()
-                .get(0);
+            let landed: bool = look.query_one(sql, &[&format!("%{mark}%")]).await.unwrap().get(0);
             tally.landed.entry(moment.phase).or_default()[usize::from(landed)] += 1;
         }
         if tally.killed().is_multiple_of(50) {
-            println!(
-                "{} kills after {:?}: {:?}",
-                tally.killed(),
-                begun.elapsed(),
-                tally.kills
-            );
+            println!("{} kills after {:?}: {:?}", tally.killed(), begun.elapsed(), tally.kills);
         }
     }
 }
@@ -160,15 +130,9 @@ pub(crate) async fn kill(
 /// Stops traffic at the next commit, so that no response returns. Returns whether a commit occurred.
 async fn met_at_commit(link: &Link, mark: &str, random: &mut Random) -> bool {
     let before = link.times_cut();
-    let landed = if random.happens(50) {
-        CutPoint::After
-    } else {
-        CutPoint::Before
-    };
+    let landed = if random.happens(50) { CutPoint::After } else { CutPoint::Before };
     link.strand_at_commit_of(mark, landed);
-    let met = tokio::time::timeout(SOON, link.was_cut(before + 1))
-        .await
-        .is_ok();
+    let met = tokio::time::timeout(SOON, link.was_cut(before + 1)).await.is_ok();
     if !met {
         link.spare();
     }
@@ -176,11 +140,7 @@ async fn met_at_commit(link: &Link, mark: &str, random: &mut Random) -> bool {
 }
 
 /// A recent moment at a replica that may be killed.
-async fn next_moment(
-    moments: &mut Receiver<Moment>,
-    fleet: &Fleet,
-    wanted: Phase,
-) -> Option<Moment> {
+async fn next_moment(moments: &mut Receiver<Moment>, fleet: &Fleet, wanted: Phase) -> Option<Moment> {
     let begun = Instant::now();
     loop {
         let moment = match tokio::time::timeout(PATIENCE, moments.recv()).await {
@@ -228,8 +188,7 @@ pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
         if tally.broken().is_multiple_of(100) {
             println!("{} cuts after {:?}", tally.broken(), begun.elapsed());
         }
-        let pause =
-            Duration::from_millis(u64::try_from(40 + random.below(160)).unwrap_or_default());
+        let pause = Duration::from_millis(u64::try_from(40 + random.below(160)).unwrap_or_default());
         tokio::time::sleep(pause).await;
     }
 }

@@ -85,10 +85,7 @@ impl Fleet {
 
     /// The number of running replicas.
     pub(crate) fn alive(&self) -> usize {
-        self.replicas
-            .iter()
-            .filter(|replica| replica.is_alive())
-            .count()
+        self.replicas.iter().filter(|replica| replica.is_alive()).count()
     }
 
     /// Restores every link and waits until every replica serves.
@@ -127,11 +124,7 @@ impl Replica {
         let mut served = Arc::clone(&self.served).lock_owned().await;
         self.alive.store(false, Ordering::Relaxed);
         if let Some(served) = served.take() {
-            assert!(
-                !served.log_text().contains("panicked"),
-                "{}",
-                served.log_text()
-            );
+            assert!(!served.log_text().contains("panicked"), "{}", served.log_text());
             served.kill_9().await;
         }
         // The network of a process that is gone closes its connections, also those that fell silent.

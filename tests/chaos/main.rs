@@ -4,16 +4,8 @@
 //!
 //! `script/chaos --kills 1000 --cuts 1000` makes a long run, `cargo test` a short one. docs/reliability.md defines what
 //! is counted.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a program for people at a terminal"
-)]
-#![allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "it names the variants it looks for"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "it names the variants it looks for")]
 #![allow(clippy::too_many_lines, reason = "a check reads as one list")]
 
 mod accounts;
@@ -50,31 +42,17 @@ struct Plan {
 }
 
 /// The run of `cargo test`.
-const SHORT: Plan = Plan {
-    kills: 8,
-    cuts: 16,
-    clients: 8,
-    seed: 1,
-};
+const SHORT: Plan = Plan { kills: 8, cuts: 16, clients: 8, seed: 1 };
 
 /// Options of the standard test runner that take a value.
-const WITH_VALUE: [&str; 5] = [
-    "--test-threads",
-    "--skip",
-    "--color",
-    "--format",
-    "--logfile",
-];
+const WITH_VALUE: [&str; 5] = ["--test-threads", "--skip", "--color", "--format", "--logfile"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(plan) = plan(&arguments) else {
         return ExitCode::SUCCESS;
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(run(plan))
 }
 
@@ -83,12 +61,7 @@ fn plan(arguments: &[String]) -> Option<Plan> {
     let mut plan = SHORT;
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
-        let mut number = || {
-            arguments
-                .next()
-                .and_then(|value| value.parse().ok())
-                .expect("a number")
-        };
+        let mut number = || arguments.next().and_then(|value| value.parse().ok()).expect("a number");
         match argument.as_str() {
             "--kills" => plan.kills = number(),
             "--cuts" => plan.cuts = number(),
@@ -145,19 +118,10 @@ async fn run(plan: Plan) -> ExitCode {
         println!("VIOLATION: {violation}");
     }
     let client = database.client().await;
-    let sessions = violations
-        .iter()
-        .filter_map(|it| Some(it.split_once(':')?.0));
-    for session in std::collections::BTreeSet::from_iter(sessions)
-        .into_iter()
-        .take(5)
-    {
+    let sessions = violations.iter().filter_map(|it| Some(it.split_once(':')?.0));
+    for session in std::collections::BTreeSet::from_iter(sessions).into_iter().take(5) {
         print_history(&client, session).await;
     }
     println!("violations: {}", violations.len());
-    if violations.is_empty() && tally.is_whole(&plan) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if violations.is_empty() && tally.is_whole(&plan) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

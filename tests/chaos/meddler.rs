@@ -3,9 +3,8 @@
 //! compactions reverted.
 
 use contextd::pb::{
-    self, CancelMode, Delivery, IdleAction, QueuedMessageState,
-    context_service_client::ContextServiceClient, queue_service_client::QueueServiceClient,
-    turn_service_client::TurnServiceClient,
+    self, CancelMode, Delivery, IdleAction, QueuedMessageState, context_service_client::ContextServiceClient,
+    queue_service_client::QueueServiceClient, turn_service_client::TurnServiceClient,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -16,18 +15,8 @@ use crate::{
 };
 
 /// Interferes with a session until its client has finished.
-pub(crate) async fn meddle(
-    clients: Clients,
-    session: String,
-    random: Random,
-    over: CancellationToken,
-) {
-    let mut meddler = Meddler {
-        clients,
-        session,
-        random,
-        said: 0,
-    };
+pub(crate) async fn meddle(clients: Clients, session: String, random: Random, over: CancellationToken) {
+    let mut meddler = Meddler { clients, session, random, said: 0 };
     while !over.is_cancelled() {
         match meddler.random.below(100) {
             0..50 => meddler.say().await,
@@ -55,25 +44,12 @@ impl Meddler {
     async fn say(&mut self) {
         self.said += 1;
         let words = format!("{}/said-{};", self.session, self.said);
-        let deliveries = [
-            Delivery::Asap,
-            Delivery::Asap,
-            Delivery::Asap,
-            Delivery::WhenIdle,
-            Delivery::WhenIdle,
-        ];
+        let deliveries = [Delivery::Asap, Delivery::Asap, Delivery::Asap, Delivery::WhenIdle, Delivery::WhenIdle];
         let interrupts = self.random.happens(10);
-        let delivery = if interrupts {
-            Delivery::Interrupt
-        } else {
-            *self.random.of(&deliveries)
-        };
+        let delivery = if interrupts { Delivery::Interrupt } else { *self.random.of(&deliveries) };
         let on_idle = *self.random.of(&[IdleAction::Hold, IdleAction::StartTurn]);
         let nanos = i32::try_from(1_000_000 * (1 + self.random.below(300))).unwrap_or(1);
-        let ttl = self
-            .random
-            .happens(25)
-            .then_some(prost_types::Duration { seconds: 0, nanos });
+        let ttl = self.random.happens(25).then_some(prost_types::Duration { seconds: 0, nanos });
         let request = pb::EnqueueMessageRequest {
             delivery: delivery.into(),
             on_idle: on_idle.into(),
@@ -84,20 +60,14 @@ impl Meddler {
             .clients
             .insist(&words, &mut self.random, |channel| {
                 let request = request.clone();
-                async move {
-                    QueueServiceClient::new(channel)
-                        .enqueue_message(request)
-                        .await
-                }
+                async move { QueueServiceClient::new(channel).enqueue_message(request).await }
             })
             .await;
         let Some(message) = answer.and_then(|answer| answer.queued_message) else {
             return;
         };
         let id = message.queued_message_id;
-        self.clients.note(&self.session, |session| {
-            drop(session.queued.insert(id.clone(), words))
-        });
+        self.clients.note(&self.session, |session| drop(session.queued.insert(id.clone(), words)));
         if self.random.happens(20) {
             pause(&mut self.random, 0, 60).await;
             self.withdraw(id).await;
@@ -114,28 +84,18 @@ impl Meddler {
             .clients
             .insist(&id, &mut self.random, |channel| {
                 let request = request.clone();
-                async move {
-                    QueueServiceClient::new(channel)
-                        .cancel_queued_message(request)
-                        .await
-                }
+                async move { QueueServiceClient::new(channel).cancel_queued_message(request).await }
             })
             .await;
         if let Some(message) = answer.and_then(|answer| answer.queued_message)
             && message.state() == QueuedMessageState::Pending
         {
-            self.clients.complain(format!(
-                "{}: {id} is still queued although it was withdrawn",
-                self.session
-            ));
+            self.clients.complain(format!("{}: {id} is still queued although it was withdrawn", self.session));
         }
     }
 
     async fn clear(&mut self) {
-        let request = pb::ClearQueueRequest {
-            session_id: self.session.clone(),
-            request_id: fresh_id(),
-        };
+        let request = pb::ClearQueueRequest { session_id: self.session.clone(), request_id: fresh_id() };
         self.clients
             .insist(&self.session, &mut self.random, |channel| {
                 let request = request.clone();
@@ -175,16 +135,10 @@ impl Meddler {
             .clients
             .insist(&self.session, &mut self.random, |channel| {
                 let request = request.clone();
-                async move {
-                    ContextServiceClient::new(channel)
-                        .prune_tool_outputs(request)
-                        .await
-                }
+                async move { ContextServiceClient::new(channel).prune_tool_outputs(request).await }
             })
             .await;
-        let pruned_at_seq = answer
-            .and_then(|answer| answer.report)
-            .map_or(0, |report| report.pruned_at_seq);
+        let pruned_at_seq = answer.and_then(|answer| answer.report).map_or(0, |report| report.pruned_at_seq);
         if pruned_at_seq == 0 || self.random.happens(30) {
             return;
         }
@@ -198,11 +152,7 @@ impl Meddler {
             self.clients
                 .insist(&self.session, &mut self.random, |channel| {
                     let request = request.clone();
-                    async move {
-                        ContextServiceClient::new(channel)
-                            .restore_tool_outputs(request)
-                            .await
-                    }
+                    async move { ContextServiceClient::new(channel).restore_tool_outputs(request).await }
                 })
                 .await;
         }

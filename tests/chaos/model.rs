@@ -16,9 +16,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{
-    Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn,
-};
+use hyper::{Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::broadcast};
@@ -90,11 +88,7 @@ impl Service {
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
             }
         });
-        Self {
-            address,
-            answers: answered,
-            shared,
-        }
+        Self { address, answers: answered, shared }
     }
 
     /// Stops injecting failures.
@@ -123,22 +117,12 @@ enum Piece {
     Cut,
 }
 
-async fn respond(
-    request: Request<Incoming>,
-    shared: Arc<Shared>,
-) -> Result<Response<Body>, Infallible> {
+async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let mut path = head.uri.path().split('/').skip(1);
-    let replica: usize = path
-        .next()
-        .and_then(|number| number.parse().ok())
-        .unwrap_or_default();
+    let replica: usize = path.next().and_then(|number| number.parse().ok()).unwrap_or_default();
     let dialect = path.next().unwrap_or_default().to_owned();
-    let body = body
-        .collect()
-        .await
-        .map(|body| body.to_bytes())
-        .unwrap_or_default();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let Ok(asked) = serde_json::from_slice::<Value>(&body) else {
         return Ok(status(400)); // the client disconnected during the request
     };
@@ -146,10 +130,7 @@ async fn respond(
     let messages = asked["messages"].as_array().cloned().unwrap_or_default();
     let flaws = flaws(&messages, &dialect);
     if !flaws.is_empty() {
-        shared.violations.lock().unwrap().push(format!(
-            "{dialect} would refuse: {}: {messages:?}",
-            flaws.join("; ")
-        ));
+        shared.violations.lock().unwrap().push(format!("{dialect} would refuse: {}: {messages:?}", flaws.join("; ")));
         return Ok(status(400));
     }
     let summary = asked["model"] == SUMMARISER;
@@ -167,27 +148,12 @@ async fn respond(
         }
         let cut = faulty && random.happens(3);
         let random = faulty.then_some(&mut *random);
-        if summary {
-            self::summary(&mark, tokens, cut, random)
-        } else {
-            answer(&messages, &mark, tokens, cut)
-        }
+        if summary { self::summary(&mark, tokens, cut, random) } else { answer(&messages, &mark, tokens, cut) }
     };
-    let playing = Playing {
-        pieces: pieces.into_iter(),
-        shared,
-        replica,
-        mark,
-        last,
-        summary,
-    };
-    let frames = stream::unfold(playing, |mut playing| async move {
-        Some((playing.next().await?, playing))
-    });
+    let playing = Playing { pieces: pieces.into_iter(), shared, replica, mark, last, summary };
+    let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
     let response = Response::builder().header("content-type", "text/event-stream");
-    Ok(response
-        .body(StreamBody::new(frames).boxed_unsync())
-        .unwrap())
+    Ok(response.body(StreamBody::new(frames).boxed_unsync()).unwrap())
 }
 
 /// A response that is being sent.
@@ -207,19 +173,8 @@ impl Playing {
                 Piece::Bytes(bytes) => return Some(Ok(Frame::data(Bytes::from(bytes)))),
                 Piece::Wait(pause) => tokio::time::sleep(pause).await,
                 Piece::Told(whole) => {
-                    let Self {
-                        replica,
-                        last,
-                        summary,
-                        ..
-                    } = *self;
-                    let answer = Answer {
-                        replica,
-                        mark: self.mark.clone(),
-                        whole,
-                        last,
-                        summary,
-                    };
+                    let Self { replica, last, summary, .. } = *self;
+                    let answer = Answer { replica, mark: self.mark.clone(), whole, last, summary };
                     drop(self.shared.answered.send(answer));
                 }
                 Piece::Cut => return Some(Err(io::Error::other("cut"))),
@@ -238,49 +193,26 @@ fn too_long() -> Response<Body> {
     let error = json!({ "error": { "message": "too long", "type": "invalid_request_error", "code": "context_length_exceeded" } });
     let frame = Ok(Frame::data(Bytes::from(error.to_string())));
     let body = StreamBody::new(stream::iter([frame])).boxed_unsync();
-    Response::builder()
-        .status(400)
-        .header("content-type", "application/json")
-        .body(body)
-        .unwrap()
+    Response::builder().status(400).header("content-type", "application/json").body(body).unwrap()
 }
 
 /// The number that the last user message requests for `key`; 0 if it requests none.
 fn wished(messages: &[Value], key: &str) -> usize {
-    let asked = messages
-        .iter()
-        .rfind(|message| message["role"] == "user")
-        .map(text)
-        .unwrap_or_default();
-    let value = asked
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    value
-        .and_then(|value| value.parse().ok())
-        .unwrap_or_default()
+    let asked = messages.iter().rfind(|message| message["role"] == "user").map(text).unwrap_or_default();
+    let value = asked.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
 /// The number of tools to call now; 0 after tool results.
 fn tools_wished(messages: &[Value]) -> usize {
-    let answered = messages
-        .last()
-        .is_some_and(|message| message["role"] == "tool");
-    if answered {
-        0
-    } else {
-        wished(messages, "tools")
-    }
+    let answered = messages.last().is_some_and(|message| message["role"] == "tool");
+    if answered { 0 } else { wished(messages, "tools") }
 }
 
 /// The response that the last user message requests: text, then tool calls unless it follows tool results.
 fn answer(messages: &[Value], mark: &str, tokens: usize, cut: bool) -> Vec<Piece> {
     let tools = tools_wished(messages);
-    let mut pieces = spoken(
-        wished(messages, "words").max(1),
-        wished(messages, "pace"),
-        1,
-        cut,
-    );
+    let mut pieces = spoken(wished(messages, "words").max(1), wished(messages, "pace"), 1, cut);
     if cut {
         return pieces;
     }
@@ -290,38 +222,24 @@ fn answer(messages: &[Value], mark: &str, tokens: usize, cut: bool) -> Vec<Piece
         let call = json!({ "index": index, "id": format!("call_{}{index}", mark.trim_end_matches('.')), "type": "function", "function": function });
         pieces.push(Piece::Bytes(event(&json!({ "tool_calls": [call] }))));
     }
-    pieces.push(Piece::Bytes(finished(
-        if tools > 0 { "tool_calls" } else { "stop" },
-        tokens,
-    )));
+    pieces.push(Piece::Bytes(finished(if tools > 0 { "tool_calls" } else { "stop" }, tokens)));
     pieces.push(Piece::Told(true));
     pieces
 }
 
 /// A summary. With `random` it is sometimes truncated or empty.
 fn summary(mark: &str, tokens: usize, cut: bool, mut random: Option<&mut Random>) -> Vec<Piece> {
-    let mut chance = |percent| {
-        random
-            .as_mut()
-            .is_some_and(|random| random.happens(percent))
-    };
+    let mut chance = |percent| random.as_mut().is_some_and(|random| random.happens(percent));
     let empty = chance(5);
     let short = chance(5);
-    let mut pieces = if empty {
-        Vec::new()
-    } else {
-        spoken(12, 15, 6, cut)
-    };
+    let mut pieces = if empty { Vec::new() } else { spoken(12, 15, 6, cut) };
     if cut {
         return pieces;
     }
     if !empty {
         pieces.push(Piece::Bytes(event(&json!({ "content": mark }))));
     }
-    pieces.push(Piece::Bytes(finished(
-        if short { "length" } else { "stop" },
-        tokens,
-    )));
+    pieces.push(Piece::Bytes(finished(if short { "length" } else { "stop" }, tokens)));
     pieces.push(Piece::Told(true));
     pieces
 }
@@ -336,9 +254,7 @@ fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
             pieces.push(Piece::Cut);
             return pieces;
         }
-        pieces.push(Piece::Bytes(event(
-            &json!({ "content": format!("word-{n} ") }),
-        )));
+        pieces.push(Piece::Bytes(event(&json!({ "content": format!("word-{n} ") }))));
         pieces.push(Piece::Wait(pause));
         if n > 0 && n % told == 0 {
             pieces.push(Piece::Told(false));
@@ -349,12 +265,10 @@ fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
 
 /// The end of a response: finish reason, usage for a prompt of `tokens` tokens, and the end marker.
 fn finished(reason: &str, tokens: usize) -> Vec<u8> {
-    let end =
-        json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }], "usage": null });
+    let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }], "usage": null });
     let spoken = 20;
     let total = tokens + 20;
-    let usage =
-        json!({ "prompt_tokens": tokens, "completion_tokens": spoken, "total_tokens": total });
+    let usage = json!({ "prompt_tokens": tokens, "completion_tokens": spoken, "total_tokens": total });
     let usage = json!({ "choices": [], "usage": usage });
     format!("data: {end}\n\ndata: {usage}\n\ndata: [DONE]\n\n").into_bytes()
 }
@@ -362,10 +276,7 @@ fn finished(reason: &str, tokens: usize) -> Vec<u8> {
 fn text(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts
-            .iter()
-            .filter_map(|part| part["text"].as_str())
-            .collect(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
         _ => String::new(),
     }
 }
@@ -379,25 +290,18 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
     for (place, message) in messages.iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
         if role != "tool" && !open.is_empty() {
-            flaws.push(format!(
-                "messages[{place}] precedes the results of {open:?}"
-            ));
+            flaws.push(format!("messages[{place}] precedes the results of {open:?}"));
             open.clear();
         }
         match role {
             "tool" => {
                 let id = message["tool_call_id"].as_str().unwrap_or_default();
                 if !open.remove(id) {
-                    flaws.push(format!(
-                        "messages[{place}] is a result without an open call: {id}"
-                    ));
+                    flaws.push(format!("messages[{place}] is a result without an open call: {id}"));
                 }
             }
             "assistant" => {
-                let calls = message["tool_calls"]
-                    .as_array()
-                    .cloned()
-                    .unwrap_or_default();
+                let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
                 if calls.is_empty() && text(message).is_empty() {
                     flaws.push(format!("messages[{place}] is empty"));
                 }
@@ -407,12 +311,8 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
                         flaws.push(format!("messages[{place}] has a call with the id {id:?}"));
                     }
                     let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
-                    if !serde_json::from_str::<Value>(arguments)
-                        .is_ok_and(|value| value.is_object())
-                    {
-                        flaws.push(format!(
-                            "messages[{place}] has a call with the arguments {arguments:?}"
-                        ));
+                    if !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()) {
+                        flaws.push(format!("messages[{place}] has a call with the arguments {arguments:?}"));
                     }
                     if !known.insert(id.clone()) {
                         flaws.push(format!("messages[{place}] repeats the call {id}"));
@@ -421,9 +321,7 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
                 }
             }
             "user" if dialect == "mistral" && before == "tool" => {
-                flaws.push(format!(
-                    "messages[{place}] is a user message directly after a result"
-                ));
+                flaws.push(format!("messages[{place}] is a user message directly after a result"));
             }
             "user" if text(message).is_empty() => flaws.push(format!("messages[{place}] is empty")),
             "user" | "system" | "developer" => {}
@@ -444,8 +342,6 @@ fn right_id(id: &str, dialect: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
     match dialect {
         "mistral" => id.len() == 9 && id.chars().all(plain),
-        _ => {
-            !id.is_empty() && id.len() <= 40 && id.chars().all(|c| plain(c) || c == '_' || c == '-')
-        }
+        _ => !id.is_empty() && id.len() <= 40 && id.chars().all(|c| plain(c) || c == '_' || c == '-'),
     }
 }

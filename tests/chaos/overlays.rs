@@ -8,8 +8,8 @@ use std::{
 };
 
 use contextd::pb::{
-    self, CompactionState, MessageView, context_service_client::ContextServiceClient,
-    event::Payload, session_service_client::SessionServiceClient,
+    self, CompactionState, MessageView, context_service_client::ContextServiceClient, event::Payload,
+    session_service_client::SessionServiceClient,
 };
 use tokio_postgres::Client;
 
@@ -64,10 +64,7 @@ pub(crate) async fn check(
     wrong.extend(whole(address, name, session, random).await);
     wrong.extend(repeated(clients, session, &overlays, random).await);
     wrong.extend(spent(look, address, name).await);
-    wrong
-        .into_iter()
-        .map(|wrong| format!("{name}: {wrong}"))
-        .collect()
+    wrong.into_iter().map(|wrong| format!("{name}: {wrong}")).collect()
 }
 
 async fn overlays(look: &Client, name: &str) -> Vec<Overlay> {
@@ -88,7 +85,8 @@ async fn overlays(look: &Client, name: &str) -> Vec<Overlay> {
 }
 
 async fn messages(look: &Client, name: &str) -> Vec<Said> {
-    let sql = "select seq, message_id, is_summary, pinned, voided_at_seq from messages where session_id = $1 order by seq";
+    let sql =
+        "select seq, message_id, is_summary, pinned, voided_at_seq from messages where session_id = $1 order by seq";
     let rows = look.query(sql, &[&name]).await.unwrap();
     let said = |row: &tokio_postgres::Row| Said {
         seq: row.get(0),
@@ -129,9 +127,7 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
                 open = Some(id);
             }
             "compaction_completed" | "compaction_failed" if open == Some(id) => open = None,
-            "compaction_completed" | "compaction_failed" => {
-                wrong.push(format!("{id} ended without a start"))
-            }
+            "compaction_completed" | "compaction_failed" => wrong.push(format!("{id} ended without a start")),
             _ => {}
         }
     }
@@ -143,41 +139,21 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
             if end.mode() == pb::CancelMode::Rollback);
         let right = match (overlay.status, kinds.as_slice()) {
             (FAILED, ["compaction_started", "compaction_failed"]) => true,
-            (APPLIED, ["compaction_started", "compaction_completed"]) => {
-                Some(story[1].0) == overlay.active_from
-            }
-            (
-                REVERTED,
-                [
-                    "compaction_started",
-                    "compaction_completed",
-                    "compaction_reverted",
-                ],
-            ) => {
+            (APPLIED, ["compaction_started", "compaction_completed"]) => Some(story[1].0) == overlay.active_from,
+            (REVERTED, ["compaction_started", "compaction_completed", "compaction_reverted"]) => {
                 // A compaction that is reverted with its turn has its event after the terminal event of the turn, and
                 // therefore after `reverted_at`.
                 let told = Some(story[2].0);
-                let in_time = if with_its_turn {
-                    told > overlay.reverted_at
-                } else {
-                    told == overlay.reverted_at
-                };
+                let in_time = if with_its_turn { told > overlay.reverted_at } else { told == overlay.reverted_at };
                 Some(story[1].0) == overlay.active_from && in_time
             }
             _ => false,
         };
         if !right {
-            wrong.push(format!(
-                "{} has the status {} and the events {story:?}",
-                overlay.id, overlay.status
-            ));
+            wrong.push(format!("{} has the status {} and the events {story:?}", overlay.id, overlay.status));
         }
     }
-    wrong.extend(
-        stories
-            .keys()
-            .map(|id| format!("{id} is reported, but not stored")),
-    );
+    wrong.extend(stories.keys().map(|id| format!("{id} is reported, but not stored")));
     wrong
 }
 
@@ -185,10 +161,7 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
 fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let (mut stack, mut wrong): (Vec<&Overlay>, Vec<String>) = (Vec::new(), Vec::new());
     for seq in listed.keys() {
-        let back = overlays
-            .iter()
-            .filter(|overlay| overlay.reverted_at == Some(*seq))
-            .count();
+        let back = overlays.iter().filter(|overlay| overlay.reverted_at == Some(*seq)).count();
         let left = stack.len().saturating_sub(back);
         wrong.extend(
             stack
@@ -196,28 +169,16 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
                 .filter(|overlay| overlay.reverted_at != Some(*seq))
                 .map(|overlay| format!("at {seq} one was reverted beneath {}", overlay.id)),
         );
-        for overlay in overlays
-            .iter()
-            .filter(|overlay| overlay.active_from == Some(*seq))
-        {
+        for overlay in overlays.iter().filter(|overlay| overlay.active_from == Some(*seq)) {
             let before = stack.last().map(|before| &before.id);
             if overlay.predecessor.as_ref() != before {
-                wrong.push(format!(
-                    "{} is based on {:?}, not {before:?}",
-                    overlay.id, overlay.predecessor
-                ));
+                wrong.push(format!("{} is based on {:?}, not {before:?}", overlay.id, overlay.predecessor));
             }
             let covers = |lower: &&Overlay| {
-                lower
-                    .range
-                    .zip(overlay.range)
-                    .is_some_and(|(low, high)| high.0 <= low.0 && low.1 <= high.1)
+                lower.range.zip(overlay.range).is_some_and(|(low, high)| high.0 <= low.0 && low.1 <= high.1)
             };
             if !stack.last().is_none_or(covers) {
-                wrong.push(format!(
-                    "{} covers {:?}, less than {before:?}",
-                    overlay.id, overlay.range
-                ));
+                wrong.push(format!("{} covers {:?}, less than {before:?}", overlay.id, overlay.range));
             }
             stack.push(overlay);
         }
@@ -227,16 +188,12 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
 
 /// What the model sees as of a seq: the summary in effect, and every message that is neither voided nor replaced by it.
 fn visible<'a>(overlays: &'a [Overlay], said: &'a [Said], at: i64) -> Vec<&'a str> {
-    let applied = overlays
-        .iter()
-        .filter(|overlay| overlay.active_from.is_some_and(|from| from <= at));
+    let applied = overlays.iter().filter(|overlay| overlay.active_from.is_some_and(|from| from <= at));
     let in_force = applied.filter(|overlay| overlay.reverted_at.is_none_or(|back| back > at));
     let newest = in_force.max_by_key(|overlay| overlay.active_from);
     let hides = |said: &Said| {
         newest.is_some_and(|newest| {
-            newest
-                .range
-                .is_some_and(|(from, to)| (from..=to).contains(&said.seq))
+            newest.range.is_some_and(|(from, to)| (from..=to).contains(&said.seq))
                 && !said.pinned
                 && !newest.kept.contains(&said.seq)
         })
@@ -244,16 +201,11 @@ fn visible<'a>(overlays: &'a [Overlay], said: &'a [Said], at: i64) -> Vec<&'a st
     let mut visible: Vec<(i64, &str)> = said
         .iter()
         .filter(|said| {
-            !said.is_summary
-                && said.seq <= at
-                && said.voided_at.is_none_or(|void| void > at)
-                && !hides(said)
+            !said.is_summary && said.seq <= at && said.voided_at.is_none_or(|void| void > at) && !hides(said)
         })
         .map(|said| (said.seq, said.id.as_str()))
         .collect();
-    if let Some((summary, (from, _))) =
-        newest.and_then(|newest| newest.summary.as_deref().zip(newest.range))
-    {
+    if let Some((summary, (from, _))) = newest.and_then(|newest| newest.summary.as_deref().zip(newest.range)) {
         visible.push((from, summary));
     }
     visible.sort_by_key(|(place, _)| *place);
@@ -270,28 +222,16 @@ async fn seen(
     listed: &BTreeMap<i64, pb::Event>,
     random: &mut Random,
 ) -> Vec<String> {
-    let edges = overlays
-        .iter()
-        .flat_map(|overlay| [overlay.active_from, overlay.reverted_at])
-        .flatten();
+    let edges = overlays.iter().flat_map(|overlay| [overlay.active_from, overlay.reverted_at]).flatten();
     let last = listed.keys().next_back().copied();
-    let moments: BTreeSet<i64> = edges
-        .flat_map(|edge| [edge - 1, edge])
-        .chain(last)
-        .filter(|at| *at > 0)
-        .collect();
+    let moments: BTreeSet<i64> = edges.flat_map(|edge| [edge - 1, edge]).chain(last).filter(|at| *at > 0).collect();
     let mut wrong = Vec::new();
     for at in moments {
         let live = list(address, name, MessageView::Live, at, random).await;
-        let shown: Vec<&str> = live
-            .iter()
-            .map(|message| message.message_id.as_str())
-            .collect();
+        let shown: Vec<&str> = live.iter().map(|message| message.message_id.as_str()).collect();
         let expected = visible(overlays, said, at);
         if shown != expected {
-            wrong.push(format!(
-                "at {at} the model sees {shown:?}, not {expected:?}"
-            ));
+            wrong.push(format!("at {at} the model sees {shown:?}, not {expected:?}"));
         }
     }
     wrong
@@ -314,11 +254,7 @@ async fn list(
     };
     let mut messages = Vec::new();
     loop {
-        let page = sessions
-            .list_messages(request.clone())
-            .await
-            .unwrap()
-            .into_inner();
+        let page = sessions.list_messages(request.clone()).await.unwrap().into_inner();
         messages.extend(page.messages);
         if page.next_page_token.is_empty() {
             return messages;
@@ -329,18 +265,10 @@ async fn list(
 
 /// Checks that every committed message reads back as its event showed it, and that there are no other messages except
 /// summaries.
-async fn whole(
-    address: SocketAddr,
-    name: &str,
-    session: &Session,
-    random: &mut Random,
-) -> Vec<String> {
+async fn whole(address: SocketAddr, name: &str, session: &Session, random: &mut Random) -> Vec<String> {
     let mut told = BTreeMap::new();
     for event in session.seen.values() {
-        if let Some(Payload::MessageCommitted(pb::MessageCommitted {
-            message: Some(message),
-        })) = &event.payload
-        {
+        if let Some(Payload::MessageCommitted(pb::MessageCommitted { message: Some(message) })) = &event.payload {
             told.insert(message.message_id.clone(), message.clone());
         }
     }
@@ -352,44 +280,27 @@ async fn whole(
             wrong.push(format!("{message:?} was reported as {known:?}"));
         }
     }
-    wrong.extend(
-        told.into_keys()
-            .map(|id| format!("{id} is no longer listed")),
-    );
+    wrong.extend(told.into_keys().map(|id| format!("{id} is no longer listed")));
     wrong
 }
 
 /// Checks that a repeated request returns the same compaction, and that its reported state remains true.
-async fn repeated(
-    clients: &Clients,
-    session: &Session,
-    overlays: &[Overlay],
-    random: &mut Random,
-) -> Vec<String> {
+async fn repeated(clients: &Clients, session: &Session, overlays: &[Overlay], random: &mut Random) -> Vec<String> {
     let mut wrong = Vec::new();
     for (request, told) in &session.compactions {
-        let again = compactor::compact(clients, request, random)
-            .await
-            .unwrap_or_default();
+        let again = compactor::compact(clients, request, random).await.unwrap_or_default();
         let stays = match told.state() {
             CompactionState::Running => again.state() != CompactionState::Running,
-            CompactionState::Applied => {
-                [CompactionState::Applied, CompactionState::Reverted].contains(&again.state())
-            }
+            CompactionState::Applied => [CompactionState::Applied, CompactionState::Reverted].contains(&again.state()),
             other => again.state() == other,
         };
-        let stored = overlays
-            .iter()
-            .any(|overlay| overlay.id == told.compaction_id);
+        let stored = overlays.iter().any(|overlay| overlay.id == told.compaction_id);
         if !stays || !stored || again.compaction_id != told.compaction_id {
             wrong.push(format!("{told:?} was reported, later {again:?}"));
         }
     }
     for id in &session.reverted {
-        if !overlays
-            .iter()
-            .any(|overlay| overlay.id == *id && overlay.status == REVERTED)
-        {
+        if !overlays.iter().any(|overlay| overlay.id == *id && overlay.status == REVERTED) {
             wrong.push(format!("{id} was reported as reverted"));
         }
     }
@@ -402,26 +313,10 @@ async fn spent(look: &Client, address: SocketAddr, name: &str) -> Option<String>
     let mut usage = (0, 0, 0);
     let mut page_token = String::new();
     loop {
-        let request = pb::ListCompactionsRequest {
-            session_id: name.to_owned(),
-            page_size: 3,
-            page_token,
-        };
-        let page = contexts
-            .list_compactions(request)
-            .await
-            .unwrap()
-            .into_inner();
-        for cost in page
-            .compactions
-            .iter()
-            .filter_map(|compaction| compaction.usage.as_ref())
-        {
-            usage = (
-                usage.0 + cost.calls,
-                usage.1 + cost.input_tokens,
-                usage.2 + cost.output_tokens,
-            );
+        let request = pb::ListCompactionsRequest { session_id: name.to_owned(), page_size: 3, page_token };
+        let page = contexts.list_compactions(request).await.unwrap().into_inner();
+        for cost in page.compactions.iter().filter_map(|compaction| compaction.usage.as_ref()) {
+            usage = (usage.0 + cost.calls, usage.1 + cost.input_tokens, usage.2 + cost.output_tokens);
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -432,7 +327,6 @@ async fn spent(look: &Client, address: SocketAddr, name: &str) -> Option<String>
                  from usage_totals where session_id = $1 and purpose = 2";
     let row = look.query_one(sql, &[&name]).await.unwrap();
     let charged = (row.get(0), row.get(1), row.get(2));
-    (usage != charged).then(|| {
-        format!("compactions cost {usage:?} (calls, input, output), but {charged:?} is recorded")
-    })
+    (usage != charged)
+        .then(|| format!("compactions cost {usage:?} (calls, input, output), but {charged:?} is recorded"))
 }

@@ -27,11 +27,7 @@ pub(crate) fn any(random: &mut Random) -> pb::Policy {
 }
 
 fn prune(random: &mut Random) -> pb::PrunePolicy {
-    let modes = [
-        PruneMode::Always,
-        PruneMode::WhenItPays,
-        PruneMode::OnOverflow,
-    ];
+    let modes = [PruneMode::Always, PruneMode::WhenItPays, PruneMode::OnOverflow];
     pb::PrunePolicy {
         mode: (*random.of(&modes)).into(),
         minimum_tokens: Some(1),
@@ -42,16 +38,8 @@ fn prune(random: &mut Random) -> pb::PrunePolicy {
 }
 
 fn queue(random: &mut Random) -> pb::QueuePolicy {
-    let takes = [
-        TakeMode::All,
-        TakeMode::All,
-        TakeMode::OneAtATime,
-        TakeMode::Latest,
-    ];
-    pb::QueuePolicy {
-        max_pending: None,
-        take: (*random.of(&takes)).into(),
-    }
+    let takes = [TakeMode::All, TakeMode::All, TakeMode::OneAtATime, TakeMode::Latest];
+    pb::QueuePolicy { max_pending: None, take: (*random.of(&takes)).into() }
 }
 
 fn compaction(random: &mut Random) -> pb::CompactionPolicy {
@@ -81,10 +69,6 @@ pub(crate) fn any_strategy(random: &mut Random) -> CompactionStrategy {
 
 /// The scripted summary model, or one over HTTP.
 fn any_summariser(random: &mut Random) -> String {
-    let provider = if random.happens(20) {
-        "scripted"
-    } else {
-        random.of(&DIALECTS)
-    };
+    let provider = if random.happens(20) { "scripted" } else { random.of(&DIALECTS) };
     format!("{provider}/{SUMMARISER}")
 }

@@ -13,26 +13,13 @@ use crate::{
 };
 
 /// Reads until the session is at rest.
-pub(crate) async fn read(
-    clients: Clients,
-    session: String,
-    mut random: Random,
-    at_rest: CancellationToken,
-) {
+pub(crate) async fn read(clients: Clients, session: String, mut random: Random, at_rest: CancellationToken) {
     let mut after = 0;
     while !at_rest.is_cancelled() {
         let replica = clients.any(&mut random);
         let stay = async {
             let channel = clients.reach(replica).await?;
-            follow(
-                &clients,
-                channel,
-                &session,
-                &mut after,
-                true,
-                Some(&mut random),
-            )
-            .await
+            follow(&clients, channel, &session, &mut after, true, Some(&mut random)).await
         };
         let left = tokio::select! {
             () = at_rest.cancelled() => return,
@@ -64,22 +51,15 @@ pub(crate) async fn follow(
     };
     let mut turns = TurnServiceClient::new(channel);
     let opened = timeout(CALL, turns.watch_events(request)).await;
-    let mut stream = opened
-        .unwrap_or_else(|_| Err(Status::unavailable("no response")))?
-        .into_inner();
+    let mut stream = opened.unwrap_or_else(|_| Err(Status::unavailable("no response")))?.into_inner();
     loop {
-        let next = timeout(SILENCE, stream.message())
-            .await
-            .unwrap_or_else(|_| Err(Status::unavailable("silence")))?;
+        let next = timeout(SILENCE, stream.message()).await.unwrap_or_else(|_| Err(Status::unavailable("silence")))?;
         let Some(event) = next.and_then(|message| message.event) else {
             return Ok(());
         };
         if event.seq > 0 {
             if event.seq != *after + 1 {
-                clients.complain(format!(
-                    "{session}: a reader got event {} after {}",
-                    event.seq, *after
-                ));
+                clients.complain(format!("{session}: a reader got event {} after {}", event.seq, *after));
             }
             *after = event.seq;
             clients.see(session, &event);

@@ -1,9 +1,7 @@
 //! One turn of a client, which disconnects in the middle, reconnects to another replica, submits results twice and
 //! cancels.
 
-use contextd::pb::{
-    self, BusyPolicy, CancelMode, event::Payload, turn_service_client::TurnServiceClient,
-};
+use contextd::pb::{self, BusyPolicy, CancelMode, event::Payload, turn_service_client::TurnServiceClient};
 use tokio::time::timeout;
 use tonic::{Status, Streaming, transport::Channel};
 
@@ -38,23 +36,13 @@ pub(crate) struct Visit<'a> {
 
 impl<'a> Visit<'a> {
     /// A turn that has not started.
-    pub(crate) fn new(
-        clients: &'a Clients,
-        session: &str,
-        number: usize,
-        random: &mut Random,
-    ) -> Self {
+    pub(crate) fn new(clients: &'a Clients, session: &str, number: usize, random: &mut Random) -> Self {
         let input = format!("{session}/{number};");
         let words = 3 + random.below(15);
         let tool_count = random.below(3);
         let pace = 5 + random.below(25);
         let model = any_model(random);
-        let busy = [
-            BusyPolicy::Enqueue,
-            BusyPolicy::Enqueue,
-            BusyPolicy::Reject,
-            BusyPolicy::Interrupt,
-        ];
+        let busy = [BusyPolicy::Enqueue, BusyPolicy::Enqueue, BusyPolicy::Reject, BusyPolicy::Interrupt];
         let filler = "and so on ".repeat(random.below(FILLERS));
         let wish = format!("{input} words={words} tools={tool_count} pace={pace} {filler}");
         let request = pb::ExecuteTurnRequest {
@@ -105,16 +93,8 @@ impl<'a> Visit<'a> {
     /// Reads one stream. Returns whether the turn has ended.
     async fn stay(&mut self, replica: usize, random: &mut Random) -> Result<bool, Status> {
         self.request.after_seq = self.after;
-        let opened = timeout(
-            CALL,
-            self.turns(replica)
-                .await?
-                .execute_turn(self.request.clone()),
-        )
-        .await;
-        let mut stream = opened
-            .unwrap_or_else(|_| Err(Status::unavailable("no response")))?
-            .into_inner();
+        let opened = timeout(CALL, self.turns(replica).await?.execute_turn(self.request.clone())).await;
+        let mut stream = opened.unwrap_or_else(|_| Err(Status::unavailable("no response")))?.into_inner();
         loop {
             let Some(event) = self.next(&mut stream).await? else {
                 return Ok(true);
@@ -140,13 +120,9 @@ impl<'a> Visit<'a> {
         }
     }
 
-    async fn next(
-        &self,
-        stream: &mut Streaming<pb::ExecuteTurnResponse>,
-    ) -> Result<Option<pb::Event>, Status> {
-        let message = timeout(SILENCE, stream.message())
-            .await
-            .unwrap_or_else(|_| Err(Status::unavailable("silence")))?;
+    async fn next(&self, stream: &mut Streaming<pb::ExecuteTurnResponse>) -> Result<Option<pb::Event>, Status> {
+        let message =
+            timeout(SILENCE, stream.message()).await.unwrap_or_else(|_| Err(Status::unavailable("silence")))?;
         Ok(message.and_then(|message| message.event))
     }
 
@@ -155,14 +131,10 @@ impl<'a> Visit<'a> {
             self.turn_id.clone_from(&event.turn_id);
             let input = self.input.clone();
             let request = self.request.request_id.clone();
-            self.clients.note(&self.request.session_id, |session| {
-                drop(session.inputs.insert(input, request))
-            });
+            self.clients.note(&self.request.session_id, |session| drop(session.inputs.insert(input, request)));
         }
         match &event.payload {
-            Some(Payload::TurnRecovered(_)) if !event.replay => {
-                self.clients.tell(Phase::Resuming, replica)
-            }
+            Some(Payload::TurnRecovered(_)) if !event.replay => self.clients.tell(Phase::Resuming, replica),
             _ => {}
         }
         if event.seq == 0 {
@@ -170,35 +142,18 @@ impl<'a> Visit<'a> {
         }
         self.kinds.push(kind(event));
         if event.seq != self.after + 1 && self.after != 0 {
-            self.clients.complain(format!(
-                "{}: event {} arrived after {}",
-                self.input, event.seq, self.after
-            ));
+            self.clients.complain(format!("{}: event {} arrived after {}", self.input, event.seq, self.after));
         }
         self.after = event.seq;
         self.clients.see(&self.request.session_id, event);
     }
 
     /// Submits results: all at once or one by one, sometimes twice and to two replicas at the same time.
-    async fn answer(
-        &self,
-        replica: usize,
-        calls: &[String],
-        random: &mut Random,
-    ) -> Result<(), Status> {
-        let groups: Vec<&[String]> = if random.happens(30) {
-            calls.chunks(1).collect()
-        } else {
-            vec![calls]
-        };
+    async fn answer(&self, replica: usize, calls: &[String], random: &mut Random) -> Result<(), Status> {
+        let groups: Vec<&[String]> = if random.happens(30) { calls.chunks(1).collect() } else { vec![calls] };
         for calls in groups {
             self.clients.tell(Phase::Resuming, replica);
-            let results = || {
-                calls
-                    .iter()
-                    .map(|call| result(call, &"fine ".repeat(RESULT_WORDS)))
-                    .collect()
-            };
+            let results = || calls.iter().map(|call| result(call, &"fine ".repeat(RESULT_WORDS))).collect();
             let first = self.submit(replica, results());
             if random.happens(40) {
                 let elsewhere = self.clients.any(random);
@@ -213,30 +168,18 @@ impl<'a> Visit<'a> {
 
     async fn submit(&self, replica: usize, results: Vec<pb::ToolResult>) -> Result<(), Status> {
         let request = submit(&self.request.session_id, results);
-        let answered = timeout(
-            CALL,
-            self.turns(replica).await?.submit_tool_results(request),
-        )
-        .await;
-        answered
-            .unwrap_or_else(|_| Err(Status::unavailable("no response")))
-            .map(drop)
+        let answered = timeout(CALL, self.turns(replica).await?.submit_tool_results(request)).await;
+        answered.unwrap_or_else(|_| Err(Status::unavailable("no response"))).map(drop)
     }
 
     async fn cancel(&self, random: &mut Random) -> Result<(), Status> {
         let session_id = self.request.session_id.clone();
         let turn_id = self.turn_id.clone();
         let mode = *random.of(&[CancelMode::Stop, CancelMode::Rollback]);
-        let request = pb::CancelTurnRequest {
-            session_id,
-            turn_id,
-            mode: mode.into(),
-            ..pb::CancelTurnRequest::default()
-        };
+        let request =
+            pb::CancelTurnRequest { session_id, turn_id, mode: mode.into(), ..pb::CancelTurnRequest::default() };
         let replica = self.clients.any(random);
         let answered = timeout(CALL, self.turns(replica).await?.cancel_turn(request)).await;
-        answered
-            .unwrap_or_else(|_| Err(Status::unavailable("no response")))
-            .map(drop)
+        answered.unwrap_or_else(|_| Err(Status::unavailable("no response"))).map(drop)
     }
 }

@@ -26,10 +26,7 @@ use crate::harness::{
 const MODEL: &str = "main/claude-haiku-5-5";
 
 fn provider(upstream: &Upstream) -> Anthropic {
-    let declared = DeclaredModel {
-        context_window: Some(100_000),
-        ..DeclaredModel::default()
-    };
+    let declared = DeclaredModel { context_window: Some(100_000), ..DeclaredModel::default() };
     let models = BTreeMap::from([("claude-haiku-5-5".to_owned(), declared)]);
     Anthropic::new("main", upstream.settings_for(Api::Anthropic), models).unwrap()
 }
@@ -50,8 +47,7 @@ async fn requests_carry_the_key_and_what_the_host_switches_on() {
     let host = host(&upstream).await;
     let asks = pb::ExecuteTurnRequest {
         generation: Some(pb::Generation {
-            provider_options_json: r#"{"anthropic":{"betas":["a-1"],"service_tier":"auto"}}"#
-                .to_owned(),
+            provider_options_json: r#"{"anthropic":{"betas":["a-1"],"service_tier":"auto"}}"#.to_owned(),
             ..pb::Generation::default()
         }),
         ..turn("s", MODEL, "Hello")
@@ -75,10 +71,7 @@ async fn requests_carry_the_key_and_what_the_host_switches_on() {
     assert_eq!(header(&request.headers, "anthropic-beta"), "a-1");
     assert_eq!(request.json["service_tier"], "auto");
     let cache = json!({"type": "ephemeral"});
-    assert_eq!(
-        request.json["messages"][0]["content"][0]["cache_control"],
-        cache
-    );
+    assert_eq!(request.json["messages"][0]["content"][0]["cache_control"], cache);
 }
 
 /// Row A2
@@ -92,15 +85,7 @@ async fn cached_tokens_are_part_of_the_reported_input() {
     upstream.answer(Answer::default().said(&["Hello."]).usage(usage).reply());
     let host = host(&upstream).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
-    let usage = messages(&seen)
-        .pop()
-        .unwrap()
-        .response
-        .as_ref()
-        .unwrap()
-        .usage
-        .clone()
-        .unwrap();
+    let usage = messages(&seen).pop().unwrap().response.as_ref().unwrap().usage.clone().unwrap();
     assert_eq!(
         [
             usage.input_tokens,
@@ -128,10 +113,7 @@ async fn a_call_is_repeated_without_reasoning_that_the_service_refuses() {
     host.run(turn("s", MODEL, "Is it?")).await;
     let seen = host.run(turn("s", MODEL, "Sure?")).await;
     assert_eq!(message_text(messages(&seen).pop().unwrap()), "Still yes.");
-    assert!(
-        !kinds(&seen).contains(&"turn_retrying"),
-        "no step was voided"
-    );
+    assert!(!kinds(&seen).contains(&"turn_retrying"), "no step was voided");
     let sent = upstream.requests();
     let kinds_of = |body: &Value| {
         let blocks = body["messages"][1]["content"].as_array().cloned();
@@ -158,46 +140,32 @@ async fn a_search_of_the_service_goes_on_after_a_pause_and_is_kept() {
         definition_json: r#"{"type":"web_search_20250305","name":"web_search"}"#.to_owned(),
     };
     let asks = |words: &str| pb::ExecuteTurnRequest {
-        tools: Some(pb::ToolSet {
-            provider_tools: vec![search.clone()],
-            ..pb::ToolSet::default()
-        }),
+        tools: Some(pb::ToolSet { provider_tools: vec![search.clone()], ..pb::ToolSet::default() }),
         ..turn("s", MODEL, words)
     };
     let seen = host.run(asks("Search.")).await;
     assert_eq!(completed(&seen).result.as_ref().unwrap().step_count, 2);
-    let answers: Vec<&pb::Message> = messages(&seen)
-        .into_iter()
-        .filter(|message| message.role() == pb::Role::Assistant)
-        .collect();
+    let answers: Vec<&pb::Message> =
+        messages(&seen).into_iter().filter(|message| message.role() == pb::Role::Assistant).collect();
     let finish = answers[0].response.as_ref().unwrap().finish_reason();
     assert_eq!(finish, FinishReason::Paused);
     let Some(Content::ProviderItem(item)) = &answers[0].parts[1].content else {
         panic!("no item: {:?}", answers[0].parts)
     };
     assert_eq!(
-        (
-            item.provider.as_str(),
-            item.kind.as_str(),
-            item.title.as_str()
-        ),
+        (item.provider.as_str(), item.kind.as_str(), item.title.as_str()),
         ("main", "server_tool_use", "web_search: crimson")
     );
     host.run(asks("Again?")).await;
     let sent = upstream.requests();
     let content = |request: usize| {
-        let blocks = sent[request].json["messages"][1]["content"]
-            .as_array()
-            .cloned();
+        let blocks = sent[request].json["messages"][1]["content"].as_array().cloned();
         let blocks = blocks.unwrap_or_default().into_iter();
         let kinds = blocks.map(|block| block["type"].as_str().unwrap_or_default().to_owned());
         kinds.collect::<Vec<_>>()
     };
     assert_eq!(content(1), ["text", "server_tool_use"]);
-    assert_eq!(
-        content(2),
-        ["text", "server_tool_use", "web_search_tool_result", "text"]
-    );
+    assert_eq!(content(2), ["text", "server_tool_use", "web_search_tool_result", "text"]);
     assert_eq!(sent[0].json["tools"][0]["name"], "web_search");
     host.assert_counted("s").await;
 }
@@ -212,27 +180,18 @@ async fn items_of_another_provider_are_not_counted_as_they_are_not_sent() {
         content: Some(Content::ProviderItem(pb::ProviderItem {
             provider: provider.to_owned(),
             kind: "web_search_tool_result".to_owned(),
-            item_json: json!({"type": "web_search_tool_result", "found": "x".repeat(8_000)})
-                .to_string(),
+            item_json: json!({"type": "web_search_tool_result", "found": "x".repeat(8_000)}).to_string(),
             title: String::new(),
         })),
         ..pb::Part::default()
     };
-    let search = |provider: &str| {
-        vec![
-            says(pb::Role::User, "Search."),
-            message(pb::Role::Assistant, vec![found(provider)]),
-        ]
-    };
+    let search =
+        |provider: &str| vec![says(pb::Role::User, "Search."), message(pb::Role::Assistant, vec![found(provider)])];
     let used = async |session: &str| host.stats(session).await.used.unwrap().tokens;
     // Without a model call in the session, everything is estimated.
     for (session, provider) in [("own", "main"), ("other", "other")] {
-        host.create(pb::Session {
-            session_id: session.to_owned(),
-            model: MODEL.to_owned(),
-            ..pb::Session::default()
-        })
-        .await;
+        host.create(pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() })
+            .await;
         host.append(session, search(provider)).await;
     }
     let (own, other) = (used("own").await, used("other").await);
@@ -256,35 +215,14 @@ async fn errors_before_and_within_an_answer_have_their_reason() {
         begun.then(error(kind, "Well."))
     };
     let table = [
-        (
-            refused(401, "authentication_error", "Well."),
-            FailureReason::ProviderAuth,
-        ),
-        (
-            refused(400, "invalid_request_error", "Well."),
-            FailureReason::ProviderBadRequest,
-        ),
-        (
-            refused(413, "request_too_large", "Well."),
-            FailureReason::ContextOverflow,
-        ),
-        (
-            refused(429, "rate_limit_error", "Well."),
-            FailureReason::ProviderRateLimited,
-        ),
-        (
-            refused(529, "overloaded_error", "Well."),
-            FailureReason::ProviderOverloaded,
-        ),
-        (
-            within("overloaded_error"),
-            FailureReason::ProviderOverloaded,
-        ),
+        (refused(401, "authentication_error", "Well."), FailureReason::ProviderAuth),
+        (refused(400, "invalid_request_error", "Well."), FailureReason::ProviderBadRequest),
+        (refused(413, "request_too_large", "Well."), FailureReason::ContextOverflow),
+        (refused(429, "rate_limit_error", "Well."), FailureReason::ProviderRateLimited),
+        (refused(529, "overloaded_error", "Well."), FailureReason::ProviderOverloaded),
+        (within("overloaded_error"), FailureReason::ProviderOverloaded),
         (within("api_error"), FailureReason::ProviderOverloaded),
-        (
-            Answer::default().said(&["So far"]).begun(),
-            FailureReason::ProviderBroken,
-        ),
+        (Answer::default().said(&["So far"]).begun(), FailureReason::ProviderBroken),
     ];
     for (at, (reply, reason)) in table.into_iter().enumerate() {
         let upstream = Upstream::start().await;
@@ -293,11 +231,7 @@ async fn errors_before_and_within_an_answer_have_their_reason() {
         let seen = host.run(turn("s", MODEL, "Hello")).await;
         let failure = failed(&seen).failure.clone().unwrap();
         assert_eq!(failure.reason(), reason, "row {at}: {failure:?}");
-        assert_eq!(
-            host.messages("s").await.len(),
-            1,
-            "no part of it is kept: row {at}"
-        );
+        assert_eq!(host.messages("s").await.len(), 1, "no part of it is kept: row {at}");
         if failure.phase() == pb::FailurePhase::Generate {
             assert_eq!(failure.provider_request_id, "req_1", "row {at}");
         }
@@ -311,10 +245,7 @@ async fn text_of_an_overloaded_answer_is_voided_before_the_next_attempt() {
     let begun = Answer::default().said(&["So far"]).begun();
     upstream.answer(begun.then(error("overloaded_error", "Overloaded")));
     upstream.answer(answer(&["At last."]));
-    let options = Options {
-        call_attempts: 2,
-        ..calling(provider(&upstream))
-    };
+    let options = Options { call_attempts: 2, ..calling(provider(&upstream)) };
     let host = Host::with(options).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
@@ -335,31 +266,16 @@ async fn text_of_an_overloaded_answer_is_voided_before_the_next_attempt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rendered_request_is_the_one_that_is_sent() {
     let upstream = Upstream::start().await;
-    upstream.answer(
-        Answer::default()
-            .thinking("Hm.")
-            .call("c1", "look", &json!({"n": 1}))
-            .reply(),
-    );
+    upstream.answer(Answer::default().thinking("Hm.").call("c1", "look", &json!({"n": 1})).reply());
     upstream.answer(answer(&["Done."]));
     let host = host(&upstream).await;
-    let asks = pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        ..turn("s", MODEL, "Look.")
-    };
-    host.run_with(asks, |call| result(&call.call_id, "seen"))
-        .await;
+    let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, "Look.") };
+    host.run_with(asks, |call| result(&call.call_id, "seen")).await;
     upstream.answer(answer(&["Yes."]));
     let append = says(pb::Role::User, "Sure?");
     let tools = pb::UpdateSessionRequest {
-        session: Some(pb::Session {
-            session_id: "s".to_owned(),
-            tools: tools(&["look"]),
-            ..pb::Session::default()
-        }),
-        update_mask: Some(prost_types::FieldMask {
-            paths: vec!["tools".to_owned()],
-        }),
+        session: Some(pb::Session { session_id: "s".to_owned(), tools: tools(&["look"]), ..pb::Session::default() }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["tools".to_owned()] }),
         ..pb::UpdateSessionRequest::default()
     };
     host.sessions().update_session(tools).await.unwrap();
@@ -376,12 +292,7 @@ async fn a_rendered_request_is_the_one_that_is_sent() {
         let rendered = contexts.render_context(render(format)).await.unwrap();
         bodies.push(rendered.into_inner().prompt.unwrap().request_json);
     }
-    host.run(pb::ExecuteTurnRequest {
-        input: None,
-        continue_transcript: true,
-        ..turn("s", MODEL, "")
-    })
-    .await;
+    host.run(pb::ExecuteTurnRequest { input: None, continue_transcript: true, ..turn("s", MODEL, "") }).await;
     let sent = upstream.requests().pop().unwrap().body;
     assert_eq!(bodies, [sent.clone(), sent]);
 }
@@ -399,26 +310,14 @@ async fn the_service_counts_prompts_where_it_can() {
         ..pb::CountTokensRequest::default()
     };
     let mut contexts = host.contexts();
-    let counted = contexts
-        .count_tokens(count(true))
-        .await
-        .unwrap()
-        .into_inner();
+    let counted = contexts.count_tokens(count(true)).await.unwrap().into_inner();
     let total = counted.total.unwrap();
     assert_eq!((total.tokens, total.basis()), (321, pb::TokenBasis::Actual));
     let request = upstream.requests().pop().unwrap();
     assert_eq!(request.path, "/v1/messages/count_tokens");
     let fields: Vec<&String> = request.json.as_object().unwrap().keys().collect();
-    assert_eq!(
-        fields,
-        ["messages", "model"],
-        "nothing of how it is to answer"
-    );
+    assert_eq!(fields, ["messages", "model"], "nothing of how it is to answer");
     upstream.answer(Reply::json(404, &json!({})));
-    let guessed = contexts
-        .count_tokens(count(true))
-        .await
-        .unwrap()
-        .into_inner();
+    let guessed = contexts.count_tokens(count(true)).await.unwrap().into_inner();
     assert_ne!(guessed.total.unwrap().basis(), pb::TokenBasis::Actual);
 }

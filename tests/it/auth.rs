@@ -77,11 +77,7 @@ impl KeysFile {
     /// Options that require a key of this file.
     fn required(&self) -> Options {
         Options {
-            auth: AuthConfig {
-                required: true,
-                keys_file: Some(self.0.path().to_owned()),
-                ..AuthConfig::default()
-            },
+            auth: AuthConfig { required: true, keys_file: Some(self.0.path().to_owned()), ..AuthConfig::default() },
             ..Options::default()
         }
     }
@@ -112,25 +108,12 @@ fn rpcs() -> Vec<(String, String)> {
 /// Encodes a request of the given type from JSON.
 fn request(message: &str, json: Value) -> Vec<u8> {
     let descriptor = DESCRIPTOR_POOL.get_message_by_name(message).unwrap();
-    DynamicMessage::deserialize(descriptor, json)
-        .unwrap_or_else(|error| panic!("{message}: {error}"))
-        .encode_to_vec()
+    DynamicMessage::deserialize(descriptor, json).unwrap_or_else(|error| panic!("{message}: {error}")).encode_to_vec()
 }
 
 /// Calls an RPC with JSON and a key.
-async fn call(
-    channel: &Channel,
-    key: Option<&Key>,
-    rpc: &str,
-    json: Value,
-) -> Result<Vec<u8>, Status> {
+async fn call(channel: &Channel, key: Option<&Key>, rpc: &str, json: Value) -> Result<Vec<u8>, Status> {
     let (_, message) = rpcs().into_iter().find(|(path, _)| path == rpc).unwrap();
     let header = key.map(Key::header);
-    raw::call_as(
-        channel.clone(),
-        header.as_deref(),
-        rpc,
-        request(&message, json),
-    )
-    .await
+    raw::call_as(channel.clone(), header.as_deref(), rpc, request(&message, json)).await
 }

@@ -32,14 +32,9 @@ async fn sessions(served: &Served) -> SessionServiceClient<Channel> {
 async fn transcript(served: &Served) -> (Option<pb::Session>, Vec<pb::Message>) {
     let session_id = "chat".to_owned();
     let mut client = sessions(served).await;
-    let get = pb::GetSessionRequest {
-        session_id: session_id.clone(),
-    };
+    let get = pb::GetSessionRequest { session_id: session_id.clone() };
     let session = client.get_session(get).await.unwrap().into_inner().session;
-    let list = pb::ListMessagesRequest {
-        session_id,
-        ..Default::default()
-    };
+    let list = pb::ListMessagesRequest { session_id, ..Default::default() };
     let messages = client.list_messages(list).await.unwrap().into_inner();
     (session, messages.messages)
 }
@@ -51,27 +46,15 @@ async fn a_turn_that_waited_when_the_backup_was_made_goes_on_after_the_restore()
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("contextd.dump");
     let served = home.serve().await;
-    let request = pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        ..turn("chat", "scripted/looks", "Look at this.")
-    };
-    let mut stream = served
-        .turns()
-        .await
-        .execute_turn(request)
-        .await
-        .unwrap()
-        .into_inner();
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("chat", "scripted/looks", "Look at this.") };
+    let mut stream = served.turns().await.execute_turn(request).await.unwrap().into_inner();
     let waiting = until(&mut stream, |it| matches!(it, Payload::ActionRequired(_))).await;
     let call = crate::harness::events::requested(&waiting).remove(0);
     let before = transcript(&served).await;
 
     let made = home.run_with_file("backup", &file).await;
     assert!(made.status.success(), "{}", said(&made));
-    assert_eq!(
-        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // Later messages are not in the backup.
     let later = turn("later", "scripted/looks", "Look.");
     drop(served.turns().await.execute_turn(later).await.unwrap());
@@ -79,18 +62,10 @@ async fn a_turn_that_waited_when_the_backup_was_made_goes_on_after_the_restore()
     assert!(said(&twice).contains("already exists"), "{}", said(&twice));
     // A database that is in use or not empty is not overwritten.
     let in_use = home.run_with_file("restore", &file).await;
-    assert!(
-        said(&in_use).contains("in use by another contextd"),
-        "{}",
-        said(&in_use)
-    );
+    assert!(said(&in_use).contains("in use by another contextd"), "{}", said(&in_use));
     served.kill_9().await;
     let not_empty = home.run_with_file("restore", &file).await;
-    assert!(
-        said(&not_empty).contains("is not empty"),
-        "{}",
-        said(&not_empty)
-    );
+    assert!(said(&not_empty).contains("is not empty"), "{}", said(&not_empty));
 
     let elsewhere = place();
     let restored = elsewhere.run_with_file("restore", &file).await;
@@ -111,13 +86,8 @@ async fn a_turn_that_waited_when_the_backup_was_made_goes_on_after_the_restore()
     let rest = all(&mut stream).await;
     assert_eq!(kinds(&rest).last(), Some(&"turn_completed"));
     let mut client = sessions(&served).await;
-    let missing = pb::GetSessionRequest {
-        session_id: "later".to_owned(),
-    };
-    assert_eq!(
-        client.get_session(missing).await.unwrap_err().code(),
-        tonic::Code::NotFound
-    );
+    let missing = pb::GetSessionRequest { session_id: "later".to_owned() };
+    assert_eq!(client.get_session(missing).await.unwrap_err().code(), tonic::Code::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,11 +96,7 @@ async fn a_backup_needs_no_server_and_a_broken_one_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("contextd.dump");
     let nothing = home.run_with_file("backup", &file).await;
-    assert!(
-        said(&nothing).contains("there is no database"),
-        "{}",
-        said(&nothing)
-    );
+    assert!(said(&nothing).contains("there is no database"), "{}", said(&nothing));
     let mut served = home.serve().await;
     let request = turn("chat", "scripted/looks", "Hello.");
     drop(served.turns().await.execute_turn(request).await.unwrap());
@@ -144,18 +110,10 @@ async fn a_backup_needs_no_server_and_a_broken_one_changes_nothing() {
     let whole = fs::read(&file).unwrap();
     fs::write(&half, &whole[..whole.len() / 2]).unwrap();
     let broken = elsewhere.run_with_file("restore", &half).await;
-    assert!(
-        said(&broken).contains("pg_restore failed"),
-        "{}",
-        said(&broken)
-    );
+    assert!(said(&broken).contains("pg_restore failed"), "{}", said(&broken));
     let missing = folder.path().join("nothing.dump");
     let mistyped = elsewhere.run_with_file("restore", &missing).await;
-    assert!(
-        said(&mistyped).contains("cannot read"),
-        "{}",
-        said(&mistyped)
-    );
+    assert!(said(&mistyped).contains("cannot read"), "{}", said(&mistyped));
     let restored = elsewhere.run_with_file("restore", &file).await;
     assert!(restored.status.success(), "{}", said(&restored));
 }

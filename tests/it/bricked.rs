@@ -75,12 +75,7 @@ fn looks(calls: usize) -> Options {
 }
 
 /// Runs a turn to its end. Each tool result has this many characters.
-async fn run(
-    host: &Host,
-    request: pb::ExecuteTurnRequest,
-    chars: usize,
-    come: Come,
-) -> Vec<pb::Event> {
+async fn run(host: &Host, request: pb::ExecuteTurnRequest, chars: usize, come: Come) -> Vec<pb::Event> {
     let session = request.session_id.clone();
     let mut stream = host.execute(request).await;
     finish(host, &session, &mut stream, chars, come).await
@@ -102,9 +97,7 @@ async fn finish(
         match &event.payload {
             Some(Payload::ToolCallRequested(pending)) => calls.extend(pending.call.clone()),
             Some(Payload::ActionRequired(_)) => {
-                let results = calls
-                    .drain(..)
-                    .map(|call| result(&call.call_id, &"word ".repeat(chars / 5)));
+                let results = calls.drain(..).map(|call| result(&call.call_id, &"word ".repeat(chars / 5)));
                 give(host, session, results.collect(), come).await;
             }
             _ => {}
@@ -150,11 +143,7 @@ fn words(prompt: &Prompt) -> String {
 /// Row L4: U17
 #[tokio::test(flavor = "multi_thread")]
 async fn u17_results_sent_one_by_one_have_the_room_of_all_of_them_together() {
-    for (window, calls, chars) in [
-        (16_000, 2, 60_000),
-        (200_000, 8, 118_000),
-        (200_000, 16, 60_000),
-    ] {
+    for (window, calls, chars) in [(16_000, 2, 60_000), (200_000, 8, 118_000), (200_000, 16, 60_000)] {
         for come in [Come::OneByOne, Come::AtTheSameTime, Come::Together] {
             let host = Host::with(looks(calls)).await;
             let of = format!("{window} {calls} {come:?}");
@@ -203,18 +192,11 @@ async fn u18_after_an_input_larger_than_the_window_the_next_turn_is_answered() {
             kinds(&seen)
         );
         let mut contexts = host.contexts();
-        let compact = contexts.compact(pb::CompactRequest {
-            session_id: "s".to_owned(),
-            wait: true,
-            ..Default::default()
-        });
+        let compact =
+            contexts.compact(pb::CompactRequest { session_id: "s".to_owned(), wait: true, ..Default::default() });
         let refused = Box::pin(compact).await.unwrap_err();
         assert_eq!(refusal(&refused).reason, "COMPACTION_NO_GAIN");
-        assert!(
-            refused.message().contains("the newest input"),
-            "{}",
-            refused.message()
-        );
+        assert!(refused.message().contains("the newest input"), "{}", refused.message());
         for n in 0..3 {
             let seen = host.ask("s", "And now?").await;
             assert_eq!(ends(&seen), "turn_completed", "{strategy:?} {n}");
@@ -265,24 +247,14 @@ async fn a_pinned_input_larger_than_the_window_is_cut_before_the_next_turn_fails
         let sent = host.replica.scripted.prompts();
         let shown = words(sent.last().unwrap());
         assert!(shown.contains("did not fit the context window"), "{shown}");
-        assert!(
-            shown.contains("Remember this."),
-            "the input in part: {shown}"
-        );
-        assert!(
-            shown.contains("Always answer in Latin."),
-            "a pinned message that fits stays"
-        );
+        assert!(shown.contains("Remember this."), "the input in part: {shown}");
+        assert!(shown.contains("Always answer in Latin."), "a pinned message that fits stays");
         // A later compaction removes it too, and each compaction can be reverted.
         for n in 0..4 {
             host.append("s", one_turn(&format!("c{n}"), 2_000)).await;
         }
-        let request = pb::CompactRequest {
-            session_id: "s".to_owned(),
-            target_tokens: 4_000,
-            wait: true,
-            ..Default::default()
-        };
+        let request =
+            pb::CompactRequest { session_id: "s".to_owned(), target_tokens: 4_000, wait: true, ..Default::default() };
         let made = host.contexts().compact(request).await.unwrap();
         let made = made.into_inner().compaction.unwrap();
         assert_eq!(made.state(), CompactionState::Applied, "{strategy:?}");
@@ -298,10 +270,7 @@ async fn a_pinned_input_larger_than_the_window_is_cut_before_the_next_turn_fails
         let seen = host.ask("t", "And now?").await;
         assert_eq!(ends(&seen), "turn_completed", "a copy: {strategy:?}");
         host.assert_counted("t").await;
-        let compactions = pb::ListCompactionsRequest {
-            session_id: "s".to_owned(),
-            ..Default::default()
-        };
+        let compactions = pb::ListCompactionsRequest { session_id: "s".to_owned(), ..Default::default() };
         let listed = host.contexts().list_compactions(compactions).await;
         for made in listed.unwrap().into_inner().compactions {
             if made.state() != CompactionState::Applied {
@@ -335,9 +304,7 @@ async fn pinned_messages_are_cut_where_the_model_changes_to_a_smaller_window() {
             policy_overrides: Some(policy(8_000, STRATEGIES[0])),
             ..pb::Session::default()
         }),
-        update_mask: Some(prost_types::FieldMask {
-            paths: vec!["policy_overrides".to_owned()],
-        }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["policy_overrides".to_owned()] }),
         ..Default::default()
     };
     host.sessions().update_session(smaller).await.unwrap();
@@ -354,35 +321,16 @@ async fn a_compaction_takes_what_no_model_has_answered_and_gives_it_back() {
     let fine = [json!([{"text": "Fine."}])];
     let host = Host::with(answering(&fine, &json!([{"text": "In short."}]))).await;
     session(&host, "s", MODEL, policy(4_000, STRATEGIES[0])).await;
-    host.append(
-        "s",
-        vec![
-            says(pb::Role::User, &"word ".repeat(6_000)),
-            says(pb::Role::User, "And now?"),
-        ],
-    )
-    .await;
+    host.append("s", vec![says(pb::Role::User, &"word ".repeat(6_000)), says(pb::Role::User, "And now?")]).await;
     let before = host.stats("s").await.used;
-    let request = pb::CompactRequest {
-        session_id: "s".to_owned(),
-        wait: true,
-        ..Default::default()
-    };
+    let request = pb::CompactRequest { session_id: "s".to_owned(), wait: true, ..Default::default() };
     let made = host.contexts().compact(request).await.unwrap();
     let made = made.into_inner().compaction.unwrap();
     assert_eq!(
         (made.state(), made.strategy(), made.was_summarized),
-        (
-            CompactionState::Applied,
-            CompactionStrategy::Truncation,
-            false
-        )
+        (CompactionState::Applied, CompactionStrategy::Truncation, false)
     );
-    assert_eq!(
-        host.replica.scripted.prompts().len(),
-        0,
-        "no model is asked"
-    );
+    assert_eq!(host.replica.scripted.prompts().len(), 0, "no model is asked");
     let used = host.stats("s").await.used.unwrap().tokens;
     let told = made.tokens_after.unwrap().tokens;
     assert!(told.abs_diff(used) <= 2, "{told} {used}");
@@ -411,16 +359,13 @@ async fn a_session_goes_on_with_a_model_of_a_smaller_window() {
             policy_overrides: Some(policy(4_000, STRATEGIES[0])),
             ..pb::Session::default()
         }),
-        update_mask: Some(prost_types::FieldMask {
-            paths: vec!["policy_overrides".to_owned()],
-        }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["policy_overrides".to_owned()] }),
         ..Default::default()
     };
     let results = pending.iter().map(|id| result(id, &"word ".repeat(9_000)));
     host.submit("s", results.take(1).collect()).await;
     host.sessions().update_session(smaller).await.unwrap();
-    host.submit("s", vec![result(&pending[1], "Nothing.")])
-        .await;
+    host.submit("s", vec![result(&pending[1], "Nothing.")]).await;
     // A model that no longer sees its tool calls makes them again.
     let rest = finish(&host, "s", &mut stream, 100, Come::Together).await;
     assert_eq!(ends(&rest), "turn_completed", "{:?}", kinds(&rest));
@@ -514,23 +459,13 @@ fn refusal_of_a_picture(protocol: Protocol) -> Reply {
     let words = "The image data you provided does not represent a valid image.";
     match protocol {
         Protocol::Chat | Protocol::Responses => Reply::error(400, "invalid_image", words),
-        Protocol::Anthropic => {
-            anthropic::refused(400, "invalid_request_error", "Could not process image")
-        }
-        Protocol::Gemini => gemini::refused(
-            400,
-            "INVALID_ARGUMENT",
-            "Unable to process input image. Please retry.",
-        ),
+        Protocol::Anthropic => anthropic::refused(400, "invalid_request_error", "Could not process image"),
+        Protocol::Gemini => gemini::refused(400, "INVALID_ARGUMENT", "Unable to process input image. Please retry."),
     }
 }
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-    let come = prop_oneof![
-        Just(Come::Together),
-        Just(Come::OneByOne),
-        Just(Come::AtTheSameTime)
-    ];
+    let come = prop_oneof![Just(Come::Together), Just(Come::OneByOne), Just(Come::AtTheSameTime)];
     let strategy = proptest::sample::select(STRATEGIES.to_vec());
     let share = || prop_oneof![2 => 0_usize..4, 1 => 4_usize..20];
     let deed = prop_oneof![
@@ -701,9 +636,7 @@ impl Driver<'_> {
         };
         let request = pb::UpdateSessionRequest {
             session: Some(session),
-            update_mask: Some(prost_types::FieldMask {
-                paths: vec!["policy_overrides".to_owned()],
-            }),
+            update_mask: Some(prost_types::FieldMask { paths: vec!["policy_overrides".to_owned()] }),
             ..Default::default()
         };
         self.host.sessions().update_session(request).await.unwrap();
@@ -714,13 +647,7 @@ impl Driver<'_> {
         self.says(Says::default().text("Yes."));
         let before = self.service.count();
         let seen = self.host.run(self.asks("And is it so?")).await;
-        assert_eq!(
-            ends(&seen),
-            "turn_completed",
-            "{what}: {:?} {:?}",
-            kinds(&seen),
-            seen.last()
-        );
+        assert_eq!(ends(&seen), "turn_completed", "{what}: {:?} {:?}", kinds(&seen), seen.last());
         assert_eq!(self.service.count(), before + 1, "{what}");
         let sent = self.service.newest();
         assert!(sent.body.contains("And is it so?"), "{what}");
@@ -737,10 +664,7 @@ fn after_any_turn_the_next_ordinary_input_reaches_the_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (services, host, client) = runtime.block_on(async {
         let fine = [json!([{"text": "Fine."}])];
-        let mut options = Options {
-            call_attempts: 2,
-            ..answering(&fine, &json!([{"text": "In short."}]))
-        };
+        let mut options = Options { call_attempts: 2, ..answering(&fine, &json!([{"text": "In short."}])) };
         let unreadable = STANDARD.encode(UNREADABLE);
         let mut services = Vec::new();
         for protocol in Protocol::ALL {
@@ -755,12 +679,8 @@ fn after_any_turn_the_next_ordinary_input_reaches_the_model() {
         (services, host, client)
     });
     let sessions = Cell::new(0);
-    let config = ProptestConfig {
-        cases: CASES,
-        max_shrink_iters: 60,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let config =
+        ProptestConfig { cases: CASES, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() };
     let strategy = proptest::sample::select(STRATEGIES.to_vec());
     let history = (0..services.len(), window(), strategy, deeds());
     TestRunner::new(config)
@@ -779,13 +699,7 @@ fn after_any_turn_the_next_ordinary_input_reaches_the_model() {
                     calls: 0,
                 };
                 service.forget();
-                session(
-                    &host,
-                    &driver.session,
-                    &protocol.model(),
-                    policy(window, strategy),
-                )
-                .await;
+                session(&host, &driver.session, &protocol.model(), policy(window, strategy)).await;
                 for (n, deed) in deeds.iter().enumerate() {
                     driver.act(deed).await;
                     let what = format!("{protocol:?} {window} {strategy:?} after {n} of {deeds:?}");
@@ -807,27 +721,17 @@ async fn pictures_that_cost_less_than_expected_teach_nothing_about_text() {
 /// A regression found by the property above.
 #[tokio::test]
 async fn a_summary_that_no_longer_fits_is_replaced() {
-    let deeds = [
-        Deed::Append(19),
-        Deed::Invent("read_file".to_owned()),
-        Deed::Append(3),
-        Deed::Window(4_096),
-    ];
-    after_each_the_next_input_reaches_gemini(16_384, CompactionStrategy::MiddleRemoval, &deeds)
-        .await;
+    let deeds = [Deed::Append(19), Deed::Invent("read_file".to_owned()), Deed::Append(3), Deed::Window(4_096)];
+    after_each_the_next_input_reaches_gemini(16_384, CompactionStrategy::MiddleRemoval, &deeds).await;
 }
 
-async fn after_each_the_next_input_reaches_gemini(
-    window: i32,
-    strategy: CompactionStrategy,
-    deeds: &[Deed],
-) {
+async fn after_each_the_next_input_reaches_gemini(window: i32, strategy: CompactionStrategy, deeds: &[Deed]) {
     let service = Upstream::start().await;
     service.counts();
     let protocol = Protocol::Gemini;
     let fine = [json!([{"text": "Fine."}])];
-    let options = answering(&fine, &json!([{"text": "In short."}]))
-        .provider(protocol.name(), protocol.provider(&service));
+    let options =
+        answering(&fine, &json!([{"text": "In short."}])).provider(protocol.name(), protocol.provider(&service));
     let host = Host::with(options).await;
     let client = host.database.client().await;
     let mut driver = Driver {

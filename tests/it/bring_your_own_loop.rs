@@ -23,11 +23,7 @@ struct Step {
 fn steps(page: &str) -> Vec<Step> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let page = fs::read_to_string(page).unwrap();
-    let mut blocks = page
-        .split("```")
-        .skip(1)
-        .step_by(2)
-        .filter_map(|block| block.split_once('\n'));
+    let mut blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
     let mut steps = Vec::new();
     while let Some((language, command)) = blocks.next() {
         if language != "sh" || !command.contains("grpcurl") || command.contains("-d @") {
@@ -39,11 +35,7 @@ fn steps(page: &str) -> Vec<Step> {
         let rpc = rest.split_whitespace().last().unwrap().to_owned();
         let (language, answer) = blocks.next().unwrap();
         assert_eq!(language, "json", "{rpc} has no answer");
-        steps.push(Step {
-            rpc,
-            request: request.to_owned(),
-            answer: answer.to_owned(),
-        });
+        steps.push(Step { rpc, request: request.to_owned(), answer: answer.to_owned() });
     }
     steps
 }
@@ -59,13 +51,10 @@ async fn call(host: &Host, rpc: &str, request: &str) -> Value {
     let service = pool.get_service_by_name(service).unwrap();
     let method = service.methods().find(|it| it.name() == method).unwrap();
     let mut json = serde_json::Deserializer::from_str(request);
-    let request = DynamicMessage::deserialize(method.input(), &mut json)
-        .unwrap_or_else(|error| panic!("{rpc}: {error}"));
+    let request =
+        DynamicMessage::deserialize(method.input(), &mut json).unwrap_or_else(|error| panic!("{rpc}: {error}"));
     let answer = raw::call(host.replica.channel().await, rpc, request.encode_to_vec()).await;
-    let answer = DynamicMessage::decode(
-        method.output(),
-        &*answer.unwrap_or_else(|status| panic!("{rpc}: {status:?}")),
-    );
+    let answer = DynamicMessage::decode(method.output(), &*answer.unwrap_or_else(|status| panic!("{rpc}: {status:?}")));
     serde_json::to_value(answer.unwrap()).unwrap()
 }
 
@@ -75,9 +64,7 @@ fn check(shown: &Value, came: &Value, kept: &mut BTreeMap<String, String>, at: &
     match (shown, came) {
         (Value::Object(shown), Value::Object(came)) => {
             for (key, shown) in shown {
-                let came = came
-                    .get(key)
-                    .unwrap_or_else(|| panic!("{at}.{key} did not come: {came:?}"));
+                let came = came.get(key).unwrap_or_else(|| panic!("{at}.{key} did not come: {came:?}"));
                 check(shown, came, kept, &format!("{at}.{key}"));
             }
         }
@@ -88,9 +75,7 @@ fn check(shown: &Value, came: &Value, kept: &mut BTreeMap<String, String>, at: &
             }
         }
         (Value::String(name), came) if name.starts_with('$') => {
-            let came = came
-                .as_str()
-                .map_or_else(|| came.to_string(), str::to_owned);
+            let came = came.as_str().map_or_else(|| came.to_string(), str::to_owned);
             let known = kept.entry(name.clone()).or_insert_with(|| came.clone());
             assert_eq!(*known, came, "{at}");
         }
@@ -102,22 +87,12 @@ fn check(shown: &Value, came: &Value, kept: &mut BTreeMap<String, String>, at: &
 async fn follow(host: &Host, page: &str) -> Vec<String> {
     let mut kept: BTreeMap<String, String> = BTreeMap::new();
     let mut made = Vec::new();
-    for Step {
-        rpc,
-        mut request,
-        answer,
-    } in steps(page)
-    {
+    for Step { rpc, mut request, answer } in steps(page) {
         for (name, value) in &kept {
             request = request.replace(name.as_str(), value);
         }
         let came = call(host, &rpc, &request).await;
-        check(
-            &serde_json::from_str(&answer).unwrap(),
-            &came,
-            &mut kept,
-            &rpc,
-        );
+        check(&serde_json::from_str(&answer).unwrap(), &came, &mut kept, &rpc);
         made.push(rpc.rsplit('/').next().unwrap().to_owned());
     }
     made
@@ -140,18 +115,10 @@ async fn bring_your_own_loop_example_in_the_docs_works() {
     let host = Host::with(upstream.options("openai")).await;
     let made = follow(&host, "docs/bring-your-own-loop.md").await;
     let round = ["PrepareContext", "AppendMessages", "RecordUsage"];
-    let expected = [
-        &["CreateSession", "AppendMessages"][..],
-        &round,
-        &["AppendMessages"],
-        &round,
-        &["GetContextStats"],
-    ];
+    let expected =
+        [&["CreateSession", "AppendMessages"][..], &round, &["AppendMessages"], &round, &["GetContextStats"]];
     assert_eq!(made, expected.concat());
-    assert!(
-        upstream.requests().is_empty(),
-        "contextd calls no model here"
-    );
+    assert!(upstream.requests().is_empty(), "contextd calls no model here");
     let host_tools = host.session("chat").await.tools.unwrap().host_tools;
     assert_eq!(host_tools.len(), 1);
 }

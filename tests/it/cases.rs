@@ -12,8 +12,6 @@ use crate::harness::upstream::Reply;
 
 /// The response of the service in a case.
 fn answer(file: &str) -> Reply {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/cases")
-        .join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cases").join(file);
     Reply::events(fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }

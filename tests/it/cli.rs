@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::CommandFactory;
 use contextd::cli::Cli;
 use contextd::config::{
-    self, COMMAND_FLAGS, Config, ConfigError, Environment, LoadedConfig, OutputLimitsConfig,
-    SETTINGS, Sources, defaults, variable_of,
+    self, COMMAND_FLAGS, Config, ConfigError, Environment, LoadedConfig, OutputLimitsConfig, SETTINGS, Sources,
+    defaults, variable_of,
 };
 use contextd::model::Keep;
 use contextd::settings::{format_duration, parse_duration, redact_url};
@@ -27,26 +27,13 @@ impl Given<'_> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("contextd.toml");
         std::fs::write(&path, self.file).unwrap();
-        let setting = |flag| {
-            SETTINGS
-                .iter()
-                .find(|setting| setting.flag == flag)
-                .unwrap()
-        };
+        let setting = |flag| SETTINGS.iter().find(|setting| setting.flag == flag).unwrap();
         let sources = Sources {
             file: Some(path),
             environment: Environment::new(self.variables.iter().copied()),
-            flags: self
-                .flags
-                .iter()
-                .map(|(flag, value)| (setting(*flag), (*value).to_owned()))
-                .collect(),
+            flags: self.flags.iter().map(|(flag, value)| (setting(*flag), (*value).to_owned())).collect(),
         };
-        config::load(&sources).map_err(|error| {
-            error
-                .to_string()
-                .replace(&dir.path().display().to_string(), "DIR")
-        })
+        config::load(&sources).map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "DIR"))
     }
 
     fn config(&self) -> Config {
@@ -55,29 +42,18 @@ impl Given<'_> {
 
     fn problems(&self) -> Vec<String> {
         let told = self.load().unwrap_err();
-        told.lines()
-            .skip(1)
-            .map(|line| line.trim().to_owned())
-            .collect()
+        told.lines().skip(1).map(|line| line.trim().to_owned()).collect()
     }
 }
 
 fn from_file(file: &str) -> Given<'_> {
-    Given {
-        file,
-        ..Given::default()
-    }
+    Given { file, ..Given::default() }
 }
 
 #[test]
 fn settings_precedence_is_flag_variable_file_default() {
     fn check(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)], expected: &str) {
-        let config = Given {
-            file,
-            variables,
-            flags,
-        }
-        .config();
+        let config = Given { file, variables, flags }.config();
         assert_eq!(config.server.listen.to_string(), expected);
     }
     let file = "[server]\nlisten = '127.0.0.1:1'";
@@ -119,29 +95,12 @@ fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
     for setting in SETTINGS {
         let variable = setting.variable();
         let file = beside(setting.flag);
-        let by_flag = Given {
-            file,
-            flags: &[(setting.flag, valid(setting.flag))],
-            ..Given::default()
-        }
-        .load()
-        .unwrap();
-        let by_variable = Given {
-            file,
-            variables: &[(&variable, valid(setting.flag))],
-            ..Given::default()
-        }
-        .load()
-        .unwrap();
-        assert_eq!(
-            by_flag.origins[setting.key].to_string(),
-            format!("--{}", setting.flag)
-        );
+        let by_flag = Given { file, flags: &[(setting.flag, valid(setting.flag))], ..Given::default() }.load().unwrap();
+        let by_variable =
+            Given { file, variables: &[(&variable, valid(setting.flag))], ..Given::default() }.load().unwrap();
+        assert_eq!(by_flag.origins[setting.key].to_string(), format!("--{}", setting.flag));
         assert_eq!(by_variable.origins[setting.key].to_string(), variable);
-        assert_eq!(
-            format!("{:?}", by_flag.config),
-            format!("{:?}", by_variable.config)
-        );
+        assert_eq!(format!("{:?}", by_flag.config), format!("{:?}", by_variable.config));
         let printed = contextd::config::print(&by_flag);
         let from = format!("# from --{}", setting.flag);
         let takes = |line: &str| line.ends_with(&from) && line.contains(valid(setting.flag));
@@ -162,10 +121,7 @@ fn an_unknown_key_is_refused_with_a_suggestion() {
         "[sever]\nlisten = '127.0.0.1:1'",
         "unknown key `sever.listen` (from DIR/contextd.toml); did you mean `server.listen`?",
     );
-    check(
-        "lease_ttl = '1s'",
-        "unknown key `lease_ttl` (from DIR/contextd.toml); did you mean `turn.lease_ttl`?",
-    );
+    check("lease_ttl = '1s'", "unknown key `lease_ttl` (from DIR/contextd.toml); did you mean `turn.lease_ttl`?");
     check(
         "[database]\nurls = 'postgres://h'",
         "unknown key `database.urls` (from DIR/contextd.toml); did you mean `database.url`?",
@@ -179,44 +135,19 @@ fn an_unknown_key_is_refused_with_a_suggestion() {
         "unknown key `policies.mine.tools.output_limits.edit.max_lnes` (from DIR/contextd.toml); did you mean \
          `policies.mine.tools.output_limits.edit.max_lines`?",
     );
-    check(
-        "[kubernetes]\nreplicas = 3",
-        "unknown key `kubernetes.replicas` (from DIR/contextd.toml)",
-    );
-    check(
-        "[kubernetes]",
-        "unknown key `kubernetes` (from DIR/contextd.toml)",
-    );
+    check("[kubernetes]\nreplicas = 3", "unknown key `kubernetes.replicas` (from DIR/contextd.toml)");
+    check("[kubernetes]", "unknown key `kubernetes` (from DIR/contextd.toml)");
 }
 
 #[test]
 fn an_unknown_variable_is_refused_with_a_suggestion() {
     fn check(variable: &str, expected: &[&str]) {
-        let given = Given {
-            variables: &[(variable, "x")],
-            ..Given::default()
-        };
-        assert_eq!(
-            given
-                .load()
-                .err()
-                .map(|_| given.problems())
-                .unwrap_or_default(),
-            expected
-        );
+        let given = Given { variables: &[(variable, "x")], ..Given::default() };
+        assert_eq!(given.load().err().map(|_| given.problems()).unwrap_or_default(), expected);
     }
-    check(
-        "CONTEXTD_LISEN",
-        &["unknown environment variable `CONTEXTD_LISEN`; did you mean `CONTEXTD_LISTEN`?"],
-    );
-    check(
-        "CONTEXTD_CONFG",
-        &["unknown environment variable `CONTEXTD_CONFG`; did you mean `CONTEXTD_CONFIG`?"],
-    );
-    check(
-        "CONTEXTD_SOMETHING_ELSE",
-        &["unknown environment variable `CONTEXTD_SOMETHING_ELSE`"],
-    );
+    check("CONTEXTD_LISEN", &["unknown environment variable `CONTEXTD_LISEN`; did you mean `CONTEXTD_LISTEN`?"]);
+    check("CONTEXTD_CONFG", &["unknown environment variable `CONTEXTD_CONFG`; did you mean `CONTEXTD_CONFIG`?"]);
+    check("CONTEXTD_SOMETHING_ELSE", &["unknown environment variable `CONTEXTD_SOMETHING_ELSE`"]);
     check("CONTEXTD_SERVICE", &[]);
     check("LISTEN", &[]);
 }
@@ -232,12 +163,7 @@ fn service_variables_of_kubernetes_are_ignored() {
         ("CONTEXTD_PORT_7070_TCP_ADDR", "10.0.0.1"),
         ("CONTEXTD_METRICS_PORT_9090_TCP_PROTO", "tcp"),
     ];
-    Given {
-        variables: &variables,
-        ..Given::default()
-    }
-    .load()
-    .unwrap();
+    Given { variables: &variables, ..Given::default() }.load().unwrap();
 }
 
 #[test]
@@ -258,10 +184,7 @@ fn all_configuration_problems_are_reported_together() {
             [providers.mine]
             kind = 'magic'",
         variables: &[("CONTEXTD_LOG_FORMAT", "xml"), ("CONTEXTD_LOGS", "info")],
-        flags: &[
-            ("default-model", "elsewhere/gpt"),
-            ("database-url", "mysql://u:secret@h/d"),
-        ],
+        flags: &[("default-model", "elsewhere/gpt"), ("database-url", "mysql://u:secret@h/d")],
     };
     let problems = given.problems();
     let expected = [
@@ -289,13 +212,7 @@ fn a_pool_larger_than_the_embedded_max_connections_is_refused() {
         ["`embedded.max_connections`: 40 is too few for database.pool_size 33: at least 41"]
     );
     let url = [("database-url", "postgres://host/name")];
-    Given {
-        file: too_large,
-        flags: &url,
-        ..Given::default()
-    }
-    .load()
-    .unwrap();
+    Given { file: too_large, flags: &url, ..Given::default() }.load().unwrap();
 }
 
 #[test]
@@ -303,10 +220,7 @@ fn listening_on_other_interfaces_requires_authentication_and_tls_or_a_decision_a
     fn with(flags: &[(&str, &str)], expected: &[&str]) {
         let mut all = vec![("listen", "0.0.0.0:7070")];
         all.extend(flags);
-        let given = Given {
-            flags: &all,
-            ..Given::default()
-        };
+        let given = Given { flags: &all, ..Given::default() };
         let told = given.load().map(drop).err().unwrap_or_default();
         assert_eq!(told.is_empty(), expected.is_empty(), "{flags:?}: {told}");
         for words in expected {
@@ -315,31 +229,19 @@ fn listening_on_other_interfaces_requires_authentication_and_tls_or_a_decision_a
     }
     let keys = [("auth-required", "true"), ("keys-file", "/keys.toml")];
     with(&keys, &["--tls-cert", "--tls-terminated-elsewhere"]);
-    with(
-        &[&keys[..], &[("tls-terminated-elsewhere", "true")]].concat(),
-        &[],
-    );
+    with(&[&keys[..], &[("tls-terminated-elsewhere", "true")]].concat(), &[]);
     let tls = [("tls-cert", "/cert.pem"), ("tls-key", "/key.pem")];
     with(&[&keys[..], &tls].concat(), &[]);
     with(&tls, &["callers are not authenticated", "--auth-required"]);
     with(&keys[..1], &["no credential source is configured"]);
-    with(
-        &[&keys[1..], &tls].concat(),
-        &["configured but not required"],
-    );
+    with(&[&keys[1..], &tls].concat(), &["configured but not required"]);
     with(&[&keys[..], &tls[..1]].concat(), &["set together"]);
 
     fn check(listen: &str, insecure: &str, allowed: bool) {
-        let given = Given {
-            flags: &[("listen", listen), ("insecure-no-auth", insecure)],
-            ..Given::default()
-        };
+        let given = Given { flags: &[("listen", listen), ("insecure-no-auth", insecure)], ..Given::default() };
         let told = given.load().map(drop).err().unwrap_or_default();
         assert_eq!(told.is_empty(), allowed, "{listen} {insecure}: {told}");
-        assert!(
-            allowed || told.contains("callers are not authenticated"),
-            "{told}"
-        );
+        assert!(allowed || told.contains("callers are not authenticated"), "{told}");
         assert!(allowed || told.contains("--insecure-no-auth"), "{told}");
     }
     check("127.0.0.1:7070", "false", true);
@@ -394,29 +296,14 @@ fn passwords_of_urls_are_redacted() {
     fn check(url: &str, expected: &str) {
         assert_eq!(redact_url(url), expected);
     }
-    check(
-        "postgres://user:s3cret@host:5432/name",
-        "postgres://user:***@host:5432/name",
-    );
-    check(
-        "postgres://user:s3c@ret/@host/name",
-        "postgres://user:***@host/name",
-    );
+    check("postgres://user:s3cret@host:5432/name", "postgres://user:***@host:5432/name");
+    check("postgres://user:s3c@ret/@host/name", "postgres://user:***@host/name");
     check("postgres://user@host/name", "postgres://user@host/name");
     check("postgres://host/name", "postgres://host/name");
     check("postgres://[::1]:5432/name", "postgres://[::1]:5432/name");
-    check(
-        "postgres://host/name?password=s3cret",
-        "postgres://host/name?***",
-    );
-    check(
-        "postgres://user:s3cret@host/name?sslpassword=s3cret",
-        "postgres://user:***@host/name?***",
-    );
-    check(
-        "postgres://user:s3?cret@host/name",
-        "postgres://user:***@host/name",
-    );
+    check("postgres://host/name?password=s3cret", "postgres://host/name?***");
+    check("postgres://user:s3cret@host/name?sslpassword=s3cret", "postgres://user:***@host/name?***");
+    check("postgres://user:s3?cret@host/name", "postgres://user:***@host/name");
     check("postgres://user:s3cret", "postgres://***");
     check("host=h password=s3cret", "***");
 }
@@ -425,31 +312,21 @@ fn passwords_of_urls_are_redacted() {
 fn secrets_are_hidden_in_debug_output_and_in_print_and_in_errors() {
     let url = "postgres://user:s3cret@host/name?password=s3cret";
     let variables = [("CONTEXTD_DATABASE_URL", url)];
-    let given = Given {
-        variables: &variables,
-        ..Given::default()
-    };
+    let given = Given { variables: &variables, ..Given::default() };
     let loaded = given.load().unwrap();
     let shown = [
         format!("{loaded:?}"),
         config::print(&loaded),
         format!("{:?}", Environment::new(variables)),
-        from_file(&format!("[database]\nurl = '{url}"))
-            .load()
-            .unwrap_err(),
-        from_file(&format!("[database]\nurl = ['{url}']"))
-            .load()
-            .unwrap_err(),
-        from_file(&format!("[database]\nurl = 'mysql://{url}'"))
-            .load()
-            .unwrap_err(),
+        from_file(&format!("[database]\nurl = '{url}")).load().unwrap_err(),
+        from_file(&format!("[database]\nurl = ['{url}']")).load().unwrap_err(),
+        from_file(&format!("[database]\nurl = 'mysql://{url}'")).load().unwrap_err(),
     ];
     for text in shown {
         assert!(!text.contains("s3cret"), "{text}");
     }
     assert!(
-        config::print(&loaded)
-            .contains("url = \"postgres://user:***@host/name?***\" # from CONTEXTD_DATABASE_URL")
+        config::print(&loaded).contains("url = \"postgres://user:***@host/name?***\" # from CONTEXTD_DATABASE_URL")
     );
 }
 
@@ -461,63 +338,32 @@ fn a_syntax_error_names_file_line_and_column() {
 
 #[test]
 fn a_named_file_that_is_not_there_is_refused_and_an_unnamed_one_is_not() {
-    let named = Sources {
-        file: Some(PathBuf::from("/nowhere/contextd.toml")),
-        ..Sources::default()
-    };
-    assert!(matches!(
-        config::load(&named),
-        Err(ConfigError::Unreadable { .. })
-    ));
+    let named = Sources { file: Some(PathBuf::from("/nowhere/contextd.toml")), ..Sources::default() };
+    assert!(matches!(config::load(&named), Err(ConfigError::Unreadable { .. })));
     let home = tempfile::tempdir().unwrap();
     let environment = || Environment::new([("HOME", home.path().to_str().unwrap())]);
-    let unnamed = || Sources {
-        environment: environment(),
-        ..Sources::default()
-    };
-    assert_eq!(
-        config::load(&unnamed()).unwrap().config.turn.max_takeovers,
-        5
-    );
+    let unnamed = || Sources { environment: environment(), ..Sources::default() };
+    assert_eq!(config::load(&unnamed()).unwrap().config.turn.max_takeovers, 5);
     let dir = home.path().join(".config/contextd");
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("contextd.toml"), "turn.max_takeovers = 7").unwrap();
-    assert_eq!(
-        config::load(&unnamed()).unwrap().config.turn.max_takeovers,
-        7
-    );
+    assert_eq!(config::load(&unnamed()).unwrap().config.turn.max_takeovers, 7);
 }
 
 #[test]
 fn default_data_dir_is_in_the_users_home() {
     fn check(variables: &[(&str, &str)], expected: &str) {
-        let config = Given {
-            variables,
-            ..Given::default()
-        }
-        .config();
+        let config = Given { variables, ..Given::default() }.config();
         assert_eq!(config.embedded.data_dir, Path::new(expected));
     }
     if cfg!(target_os = "macos") {
-        check(
-            &[("HOME", "/home/ada")],
-            "/home/ada/Library/Application Support/contextd",
-        );
+        check(&[("HOME", "/home/ada")], "/home/ada/Library/Application Support/contextd");
     } else {
         check(&[("HOME", "/home/ada")], "/home/ada/.local/share/contextd");
-        check(
-            &[("HOME", "/home/ada"), ("XDG_DATA_HOME", "/data")],
-            "/data/contextd",
-        );
-        check(
-            &[("HOME", "/home/ada"), ("XDG_DATA_HOME", "data")],
-            "/home/ada/.local/share/contextd",
-        );
+        check(&[("HOME", "/home/ada"), ("XDG_DATA_HOME", "/data")], "/data/contextd");
+        check(&[("HOME", "/home/ada"), ("XDG_DATA_HOME", "data")], "/home/ada/.local/share/contextd");
     }
-    check(
-        &[("HOME", "/home/ada"), ("CONTEXTD_DATA_DIR", "/srv/x")],
-        "/srv/x",
-    );
+    check(&[("HOME", "/home/ada"), ("CONTEXTD_DATA_DIR", "/srv/x")], "/srv/x");
     check(&[], "/var/lib/contextd");
 }
 
@@ -532,42 +378,20 @@ fn a_policy_keeps_what_it_does_not_set_from_the_shipped_one() {
         [policies.terse.tools.output_limits.edit]
         max_lines = 10";
     let config = from_file(file).config();
-    let chars = |max_output_chars| OutputLimitsConfig {
-        max_output_chars,
-        ..OutputLimitsConfig::default()
-    };
-    let read = OutputLimitsConfig {
-        max_lines: 2000,
-        max_line_length: 2000,
-        ..OutputLimitsConfig::default()
-    };
+    let chars = |max_output_chars| OutputLimitsConfig { max_output_chars, ..OutputLimitsConfig::default() };
+    let read = OutputLimitsConfig { max_lines: 2000, max_line_length: 2000, ..OutputLimitsConfig::default() };
     let shipped = &config.policies["default"].tools;
     let terse = &config.policies["terse"].tools;
     assert_eq!(shipped.output_limits["bash"], chars(9));
     assert_eq!(shipped.output_limits["read"], read);
     assert_eq!(
         shipped.output_limits["grep"],
-        OutputLimitsConfig {
-            max_matches: 1000,
-            ..OutputLimitsConfig::default()
-        }
+        OutputLimitsConfig { max_matches: 1000, ..OutputLimitsConfig::default() }
     );
     assert_eq!(shipped.default_output_limits, chars(120_000));
-    assert_eq!(
-        terse.default_output_limits,
-        OutputLimitsConfig {
-            keep: Keep::HeadAndTail,
-            ..chars(1000)
-        }
-    );
+    assert_eq!(terse.default_output_limits, OutputLimitsConfig { keep: Keep::HeadAndTail, ..chars(1000) });
     assert_eq!(terse.output_limits["bash"], chars(30_000));
-    assert_eq!(
-        terse.output_limits["edit"],
-        OutputLimitsConfig {
-            max_lines: 10,
-            ..OutputLimitsConfig::default()
-        }
-    );
+    assert_eq!(terse.output_limits["edit"], OutputLimitsConfig { max_lines: 10, ..OutputLimitsConfig::default() });
 }
 
 #[test]
@@ -593,11 +417,7 @@ fn the_defaults_are_valid() {
 fn every_setting_has_a_key_and_a_default_or_a_description_of_its_absence() {
     let defaults = defaults();
     for setting in SETTINGS {
-        assert!(
-            defaults.contains_key(setting.key) || setting.without_default().is_some(),
-            "{}",
-            setting.key
-        );
+        assert!(defaults.contains_key(setting.key) || setting.without_default().is_some(), "{}", setting.key);
     }
 }
 
@@ -612,22 +432,10 @@ fn every_flag_of_every_command_shows_its_variable_and_its_default() {
             seen += 1;
             let flag = arg.get_long().unwrap();
             let variable = variable_of(flag);
-            let known = SETTINGS
-                .iter()
-                .map(|setting| setting.flag)
-                .chain(COMMAND_FLAGS.iter().copied());
-            assert!(
-                known.into_iter().any(|known| known == flag),
-                "--{flag} is in no table"
-            );
-            let entry = entry_of(help, flag)
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ");
-            assert!(
-                entry.contains(&format!("[env: {variable}")),
-                "{path:?} --{flag}: {entry}"
-            );
+            let known = SETTINGS.iter().map(|setting| setting.flag).chain(COMMAND_FLAGS.iter().copied());
+            assert!(known.into_iter().any(|known| known == flag), "--{flag} is in no table");
+            let entry = entry_of(help, flag).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(entry.contains(&format!("[env: {variable}")), "{path:?} --{flag}: {entry}");
             assert!(entry.contains("default: "), "{path:?} --{flag}: {entry}");
         }
     });
@@ -636,16 +444,11 @@ fn every_flag_of_every_command_shows_its_variable_and_its_default() {
 
 #[test]
 fn config_print_prints_the_settings_in_force() {
-    let output = contextd(
-        &["config", "print", "--lease-ttl", "3s"],
-        &[("CONTEXTD_DATABASE_URL", "postgres://u:s3cret@h/d")],
-    );
+    let output =
+        contextd(&["config", "print", "--lease-ttl", "3s"], &[("CONTEXTD_DATABASE_URL", "postgres://u:s3cret@h/d")]);
     assert_eq!(output.status.code(), Some(0));
     let text = stdout(&output);
-    assert!(
-        text.contains("lease_ttl = \"3s\" # from --lease-ttl\n"),
-        "{text}"
-    );
+    assert!(text.contains("lease_ttl = \"3s\" # from --lease-ttl\n"), "{text}");
     assert!(text.contains("listen = \"127.0.0.1:7070\"\n"), "{text}");
     assert!(text.contains("# ca_file is not set\n"), "{text}");
     assert!(!text.contains("s3cret"), "{text}");
@@ -653,34 +456,14 @@ fn config_print_prints_the_settings_in_force() {
 
 #[test]
 fn config_validate_succeeds_or_names_every_problem_with_exit_code_2() {
-    let valid = contextd(
-        &[
-            "config",
-            "validate",
-            "--insecure-no-auth",
-            "--listen=0.0.0.0:1",
-        ],
-        &[],
-    );
-    assert_eq!(
-        (valid.status.code(), stdout(&valid)),
-        (Some(0), "configuration is valid\n")
-    );
-    let invalid = contextd(
-        &["config", "validate", "--lease-ttl=x", "--log-format=x"],
-        &[("CONTEXTD_LISEN", "x")],
-    );
+    let valid = contextd(&["config", "validate", "--insecure-no-auth", "--listen=0.0.0.0:1"], &[]);
+    assert_eq!((valid.status.code(), stdout(&valid)), (Some(0), "configuration is valid\n"));
+    let invalid = contextd(&["config", "validate", "--lease-ttl=x", "--log-format=x"], &[("CONTEXTD_LISEN", "x")]);
     assert_eq!((invalid.status.code(), stdout(&invalid)), (Some(2), ""));
     let told = stderr(&invalid);
-    assert!(
-        told.starts_with("contextd: the configuration has 3 problems:\n"),
-        "{told}"
-    );
+    assert!(told.starts_with("contextd: the configuration has 3 problems:\n"), "{told}");
     assert!(told.contains("did you mean `CONTEXTD_LISTEN`?"), "{told}");
-    assert!(
-        told.contains("(from --lease-ttl)") && told.contains("(from --log-format)"),
-        "{told}"
-    );
+    assert!(told.contains("(from --lease-ttl)") && told.contains("(from --log-format)"), "{told}");
 }
 
 #[test]
@@ -694,21 +477,11 @@ fn settings_of_compactions_have_the_limits_of_the_api() {
         assert_eq!(problems(right), [""; 0], "{right}");
     }
     for (wrong, key, why) in [
-        (
-            "guard_max_restarts = 101",
-            "guard_max_restarts",
-            "101 is not between 0 and 100 restarts",
-        ),
-        (
-            "summary_model = 'notes'",
-            "summary_model",
-            "\"notes\" is not PROVIDER/MODEL",
-        ),
+        ("guard_max_restarts = 101", "guard_max_restarts", "101 is not between 0 and 100 restarts"),
+        ("summary_model = 'notes'", "summary_model", "\"notes\" is not PROVIDER/MODEL"),
     ] {
         let found = problems(wrong);
-        let [problem] = &found[..] else {
-            panic!("{wrong}: {found:?}")
-        };
+        let [problem] = &found[..] else { panic!("{wrong}: {found:?}") };
         let key = format!("policies.mine.compaction.{key}");
         assert!(problem.contains(&key) && problem.contains(why), "{problem}");
     }
@@ -744,26 +517,16 @@ fn each_shells_completion_names_every_command() {
                 assert!(script.contains(name), "{shell} does not complete {name}");
             }
         });
-        assert!(
-            script.contains("approve-tools"),
-            "{shell} completes no flags"
-        );
+        assert!(script.contains("approve-tools"), "{shell} completes no flags");
     }
-    assert_eq!(
-        contextd(&["completion", "tcsh"], &[]).status.code(),
-        Some(2)
-    );
+    assert_eq!(contextd(&["completion", "tcsh"], &[]).status.code(), Some(2));
 }
 
 #[test]
 fn health_of_a_server_that_is_not_there_is_exit_code_1() {
     let output = contextd(&["health", "--address", "127.0.0.1:1"], &[]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
-    assert!(
-        stderr(&output).starts_with("contextd: cannot reach 127.0.0.1:1: "),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).starts_with("contextd: cannot reach 127.0.0.1:1: "), "{}", stderr(&output));
 }
 
 #[test]
@@ -794,11 +557,9 @@ fn a_command_warns_before_it_sends_a_key_in_plain_text() {
     assert!(!before.contains("cannot reach"), "{said}");
     assert!(after.contains("cannot reach"), "{said}");
     assert!(!said.contains("ctxd_secret"), "{said}");
-    for (address, key) in [
-        ("http://127.0.0.1:1", &key[..]),
-        ("http://0.0.0.0:1", &key[..0]),
-        ("https://0.0.0.0:1", &key[..]),
-    ] {
+    for (address, key) in
+        [("http://127.0.0.1:1", &key[..]), ("http://0.0.0.0:1", &key[..0]), ("https://0.0.0.0:1", &key[..])]
+    {
         let said = info(address, key);
         assert!(!said.contains("plain text"), "{address}: {said}");
     }
@@ -807,52 +568,26 @@ fn a_command_warns_before_it_sends_a_key_in_plain_text() {
 #[tokio::test]
 async fn health_command_prints_the_servers_status() {
     let (reporter, service) = tonic_health::server::health_reporter();
-    reporter
-        .set_service_status(
-            "contextd.v1.TurnService",
-            tonic_health::ServingStatus::NotServing,
-        )
-        .await;
+    reporter.set_service_status("contextd.v1.TurnService", tonic_health::ServingStatus::NotServing).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-    tokio::spawn(
-        tonic::transport::Server::builder()
-            .add_service(service)
-            .serve_with_incoming(incoming),
-    );
+    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
     let ask = async |args: &[&str]| {
-        let args: Vec<_> = ["health", "--address", &address]
-            .iter()
-            .chain(args)
-            .map(|arg| (*arg).to_owned())
-            .collect();
+        let args: Vec<_> = ["health", "--address", &address].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
         let ask = move || contextd(&args.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
         let output = tokio::task::spawn_blocking(ask).await.unwrap();
         (output.status.code(), stdout(&output).to_owned())
     };
     assert_eq!(ask(&[]).await, (Some(0), "SERVING\n".to_owned()));
-    assert_eq!(
-        ask(&["--service", "contextd.v1.TurnService"]).await,
-        (Some(1), "NOT_SERVING\n".to_owned())
-    );
-    assert_eq!(
-        ask(&["--service", "nobody"]).await,
-        (Some(1), String::new())
-    );
+    assert_eq!(ask(&["--service", "contextd.v1.TurnService"]).await, (Some(1), "NOT_SERVING\n".to_owned()));
+    assert_eq!(ask(&["--service", "nobody"]).await, (Some(1), String::new()));
 }
 
 fn for_each_command(root: clap::Command, visit: &mut dyn FnMut(&[&str], &clap::Command)) {
-    fn walk<'a>(
-        path: &mut Vec<&'a str>,
-        command: &'a clap::Command,
-        visit: &mut dyn FnMut(&[&str], &clap::Command),
-    ) {
+    fn walk<'a>(path: &mut Vec<&'a str>, command: &'a clap::Command, visit: &mut dyn FnMut(&[&str], &clap::Command)) {
         visit(path, command);
-        for inner in command
-            .get_subcommands()
-            .filter(|inner| inner.get_name() != "help")
-        {
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
             path.push(inner.get_name());
             walk(path, inner, visit);
             path.pop();
@@ -868,10 +603,7 @@ fn entry_of<'a>(help: &'a str, flag: &str) -> &'a str {
         .or_else(|| help.find(&format!("--{flag}[")))
         .unwrap_or_else(|| panic!("no --{flag} in {help}"));
     let entry = &help[start..];
-    let end = entry
-        .match_indices("\n")
-        .map(|(at, _)| at)
-        .find(|at| entry[*at..].trim_start().starts_with('-'));
+    let end = entry.match_indices("\n").map(|(at, _)| at).find(|at| entry[*at..].trim_start().starts_with('-'));
     &entry[..end.unwrap_or(entry.len())]
 }
 

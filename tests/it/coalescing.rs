@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use contextd::{
     context::{coalesce::coalesce, estimate, prompt},
     model::{
-        Content, Contents, Generation, InputMessage, Media, Message, MessageId, NewContent, Part,
-        Role, Seq, SessionConfig, ToolSet, Transcript,
+        Content, Contents, Generation, InputMessage, Media, Message, MessageId, NewContent, Part, Role, Seq,
+        SessionConfig, ToolSet, Transcript,
         media::{BlobRef, Source},
         message::StoredPart,
     },
@@ -24,16 +24,8 @@ const NUMBERS: [usize; 4] = [1, 2, 3, 12];
 fn medium(media_type: &str, name: String, contents: &mut Contents) -> Part {
     let content = NewContent::new(media_type.to_owned(), name.clone().into_bytes());
     contents.insert(content.id().clone(), content.bytes().into());
-    let source = Source::Blob(BlobRef {
-        id: content.id().clone(),
-        bytes: content.bytes().len() as u64,
-        pixels: None,
-    });
-    Part::new(Content::Media(Media {
-        media_type: media_type.to_owned(),
-        source,
-        filename: name,
-    }))
+    let source = Source::Blob(BlobRef { id: content.id().clone(), bytes: content.bytes().len() as u64, pixels: None });
+    Part::new(Content::Media(Media { media_type: media_type.to_owned(), source, filename: name }))
 }
 
 /// The n-th message of a kind.
@@ -43,17 +35,11 @@ fn message(kind: &str, n: usize, contents: &mut Contents) -> InputMessage {
     let parts = match kind {
         "text" => vec![said()],
         "images" => vec![said(), picture()],
-        "files" => vec![
-            said(),
-            medium("application/pdf", format!("{n}.pdf"), contents),
-        ],
+        "files" => vec![said(), medium("application/pdf", format!("{n}.pdf"), contents)],
         "mixed" if n % 3 == 1 => vec![said()],
         "mixed" if n % 3 == 2 => vec![picture(), said(), Part::text("And more.")],
         "mixed" => vec![medium("application/pdf", format!("{n}.pdf"), contents)],
-        "images only" => vec![
-            picture(),
-            medium("image/jpeg", format!("{n}.jpeg"), contents),
-        ],
+        "images only" => vec![picture(), medium("image/jpeg", format!("{n}.jpeg"), contents)],
         other => panic!("no kind {other}"),
     };
     InputMessage::new(Role::User, parts)
@@ -93,18 +79,9 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
         max_output_tokens: None,
         generation,
     };
-    let mut prompt = prompt::build(
-        &SessionConfig::default(),
-        &ToolSet::default(),
-        transcript,
-        &asked,
-    );
+    let mut prompt = prompt::build(&SessionConfig::default(), &ToolSet::default(), transcript, &asked);
     prompt.contents = contents;
-    let form = EncodeOptions {
-        dialect: dialect::named("openai").unwrap(),
-        provider: "main",
-        developer: false,
-    };
+    let form = EncodeOptions { dialect: dialect::named("openai").unwrap(), provider: "main", developer: false };
     let mut body: Value = serde_json::from_slice(&encode::body(&prompt, form)).unwrap();
     assert_eq!(body["messages"].as_array().unwrap().len(), 1);
     assert_eq!(body["messages"][0]["role"], "user");
@@ -118,18 +95,13 @@ fn queued_messages_are_coalesced_as_the_table_says() {
     for kind in ["text", "images", "files", "mixed", "images only"] {
         for number in NUMBERS {
             let mut contents = Contents::default();
-            let waiting: Vec<InputMessage> = (1..=number)
-                .map(|n| message(kind, n, &mut contents))
-                .collect();
+            let waiting: Vec<InputMessage> = (1..=number).map(|n| message(kind, n, &mut contents)).collect();
             let merged = coalesce(waiting).unwrap();
             shapes.insert(format!("{kind}, {number:02}"), sent(merged, contents));
         }
     }
     let table: BTreeMap<String, Value> = serde_json::from_str(TABLE).unwrap();
-    assert_eq!(
-        shapes.keys().collect::<Vec<_>>(),
-        table.keys().collect::<Vec<_>>()
-    );
+    assert_eq!(shapes.keys().collect::<Vec<_>>(), table.keys().collect::<Vec<_>>());
     for (shape, sent) in &shapes {
         assert_eq!(*sent, table[shape], "{shape}: {sent:#}");
     }

@@ -44,31 +44,18 @@ async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_ans
         for words in WORDS {
             let session = format!("chat-{steps}-{words}");
             for request in ["of a new session", "of an existing session"] {
-                let (admission, whole) =
-                    commits_of_turn(&server, &replica, &session, steps, words, request).await;
-                let what =
-                    format!("{steps} steps with tools, answers of {words} words, a turn {request}");
+                let (admission, whole) = commits_of_turn(&server, &replica, &session, steps, words, request).await;
+                let what = format!("{steps} steps with tools, answers of {words} words, a turn {request}");
                 assert_eq!(admission, 1, "commits before the model is called: {what}");
                 assert_eq!(whole, 1 + 2 * steps + 1, "commits: {what}");
                 statements.push(server.statements().await);
-                if let Some(committed) =
-                    statements.last().unwrap().as_ref().map(Statements::commits)
-                {
-                    assert_eq!(
-                        committed, whole,
-                        "commits by {LIBRARY}: {what}: {statements:#?}"
-                    );
+                if let Some(committed) = statements.last().unwrap().as_ref().map(Statements::commits) {
+                    assert_eq!(committed, whole, "commits by {LIBRARY}: {what}: {statements:#?}");
                 }
             }
         }
-        assert_eq!(
-            statements[0], statements[2],
-            "statements of short and of long answers, new session"
-        );
-        assert_eq!(
-            statements[1], statements[3],
-            "statements of short and of long answers, existing session"
-        );
+        assert_eq!(statements[0], statements[2], "statements of short and of long answers, new session");
+        assert_eq!(statements[1], statements[3], "statements of short and of long answers, existing session");
     }
 }
 
@@ -88,10 +75,7 @@ async fn a_turn_of_one_step_takes_few_statements_and_little_wal() {
     let replica = Replica::start(&server.database, options).await;
     // Data that is read once and then cached does not count for a turn.
     commits_of_turn(&server, &replica, "before", 0, 50, "first").await;
-    for (name, most) in ["of a new session", "of an existing session"]
-        .into_iter()
-        .zip(OF_ONE_STEP)
-    {
+    for (name, most) in ["of a new session", "of an existing session"].into_iter().zip(OF_ONE_STEP) {
         commits_of_turn(&server, &replica, "chat", 0, 50, name).await;
         if !server.statistics {
             return;
@@ -99,10 +83,7 @@ async fn a_turn_of_one_step_takes_few_statements_and_little_wal() {
         let (all, statements, wal) = server.all_statements().await;
         eprintln!("a turn {name}: {statements} statements, {wal} bytes of WAL");
         let (most_statements, most_wal) = most;
-        assert!(
-            statements <= most_statements && wal <= most_wal,
-            "{statements}, {wal}: {all:#?}"
-        );
+        assert!(statements <= most_statements && wal <= most_wal, "{statements}, {wal}: {all:#?}");
     }
 }
 
@@ -117,9 +98,7 @@ async fn a_step_that_calls_a_tool_takes_few_statements_on_the_replica_that_gets_
         row_security: false, // which would make each read a transaction
         ..Options::default()
     };
-    let options = options
-        .script("say-0-50", script(0, 50))
-        .script("say-1-50", script(1, 50));
+    let options = options.script("say-0-50", script(0, 50)).script("say-1-50", script(1, 50));
     let replica = Replica::start(&server.database, options).await;
     // Data that is read once and then cached does not count for a turn.
     commits_of_turn(&server, &replica, "before", 1, 50, "first").await;
@@ -150,27 +129,17 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
     let mut turns = replica.turns().await;
     let host_tools = vec![careful("probe")];
     let request = pb::ExecuteTurnRequest {
-        tools: Some(pb::ToolSet {
-            host_tools,
-            ..pb::ToolSet::default()
-        }),
+        tools: Some(pb::ToolSet { host_tools, ..pb::ToolSet::default() }),
         session: one_by_one(),
         ..turn("chat", "scripted/three", "Go")
     };
     let begun = server.position().await;
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
     let (head, _) = until_action(&mut stream).await;
-    assert_eq!(
-        server.commits_since(&begun).await,
-        2,
-        "the admission, and the step with its calls"
-    );
+    assert_eq!(server.commits_since(&begun).await, 2, "the admission, and the step with its calls");
     let made = calls_made(&head);
     for (n, call) in made.iter().enumerate() {
-        for answer in [
-            decide("chat", vec![approve(call)]),
-            submit("chat", vec![result(call, "fine")]),
-        ] {
+        for answer in [decide("chat", vec![approve(call)]), submit("chat", vec![result(call, "fine")])] {
             let before = server.position().await;
             let is_last = n + 1 == made.len() && !answer.results.is_empty();
             turns.submit_tool_results(answer).await.unwrap();
@@ -180,10 +149,7 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
             }
         }
     }
-    until(&mut stream, |payload| {
-        matches!(payload, Payload::TurnCompleted(_))
-    })
-    .await;
+    until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
     let submissions = 2 * made.len();
     assert_eq!(server.commits_since(&begun).await, 2 + submissions + 1);
 }
@@ -192,99 +158,50 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_messages_queued_the_model_is_called_after_two_commits() {
     let server = Quiet::start().await;
-    let wait = |session: &str| {
-        json!({ "steps": [{ "say": [{ "wait_for": session }, { "text": "Done." }] }] }).to_string()
-    };
-    let cases = [
-        ("asked-1", 1, true),
-        ("asked-12", 12, true),
-        ("started-0", 0, false),
-        ("started-12", 12, false),
-    ];
+    let wait =
+        |session: &str| json!({ "steps": [{ "say": [{ "wait_for": session }, { "text": "Done." }] }] }).to_string();
+    let cases = [("asked-1", 1, true), ("asked-12", 12, true), ("started-0", 0, false), ("started-12", 12, false)];
     let options = Options {
         workers: false,
         row_security: false, // which would make each read a transaction
         ..Options::default()
     };
-    let options = cases.iter().fold(options, |options, (name, ..)| {
-        options.script(name, wait(name))
-    });
+    let options = cases.iter().fold(options, |options, (name, ..)| options.script(name, wait(name)));
     let replica = Replica::start(&server.database, options).await;
     let mut turns = replica.turns().await;
     let mut queue = QueueServiceClient::new(replica.channel().await);
     for (session, held, asked) in cases {
         let model = format!("scripted/{session}");
-        let own = pb::Session {
-            session_id: session.to_owned(),
-            model: model.clone(),
-            ..pb::Session::default()
-        };
-        let request = pb::CreateSessionRequest {
-            session: Some(own),
-            request_id: String::new(),
-        };
-        replica
-            .sessions()
-            .await
-            .create_session(request)
-            .await
-            .unwrap();
+        let own = pb::Session { session_id: session.to_owned(), model: model.clone(), ..pb::Session::default() };
+        let request = pb::CreateSessionRequest { session: Some(own), request_id: String::new() };
+        replica.sessions().await.create_session(request).await.unwrap();
         for n in 0..held {
-            queue
-                .enqueue_message(enqueue(session, &format!("message {n}")))
-                .await
-                .unwrap();
+            queue.enqueue_message(enqueue(session, &format!("message {n}"))).await.unwrap();
         }
-        let watch = pb::WatchEventsRequest {
-            session_id: session.to_owned(),
-            follow: true,
-            ..Default::default()
-        };
+        let watch = pb::WatchEventsRequest { session_id: session.to_owned(), follow: true, ..Default::default() };
         let mut events = turns.watch_events(watch).await.unwrap().into_inner();
         let before = replica.scripted.prompts().last().cloned();
         let begun = server.position().await;
         let starts = pb::IdleAction::StartTurn.into();
         let stream = match asked {
-            true => Some(
-                turns
-                    .execute_turn(turn(session, &model, "And this."))
-                    .await
-                    .unwrap(),
-            ),
+            true => Some(turns.execute_turn(turn(session, &model, "And this.")).await.unwrap()),
             false => {
-                let request = pb::EnqueueMessageRequest {
-                    on_idle: starts,
-                    ..enqueue(session, "And this.")
-                };
+                let request = pb::EnqueueMessageRequest { on_idle: starts, ..enqueue(session, "And this.") };
                 queue.enqueue_message(request).await.unwrap();
                 None
             }
         };
-        let seen = until(&mut events, |payload| {
-            matches!(payload, Payload::MessagesApplied(_))
-        })
-        .await;
+        let seen = until(&mut events, |payload| matches!(payload, Payload::MessagesApplied(_))).await;
         called_since(&replica, before.as_ref()).await;
-        assert_eq!(
-            server.commits_since(&begun).await,
-            2,
-            "the admission, and the messages: {session}"
-        );
+        assert_eq!(server.commits_since(&begun).await, 2, "the admission, and the messages: {session}");
         let taken = seen.iter().find_map(|event| match &event.payload {
             Some(Payload::MessagesApplied(applied)) => Some(applied.messages.len()),
             _ => None,
         });
         assert_eq!(taken, Some(held + usize::from(!asked)));
         replica.scripted.release(session);
-        until(&mut events, |payload| {
-            matches!(payload, Payload::TurnCompleted(_))
-        })
-        .await;
-        assert_eq!(
-            server.commits_since(&begun).await,
-            3,
-            "and the end: {session}"
-        );
+        until(&mut events, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+        assert_eq!(server.commits_since(&begun).await, 3, "and the end: {session}");
         drop(stream);
     }
 }
@@ -326,34 +243,17 @@ async fn commits_of_turn(
     let begun = server.position().await;
     let asked = replica.scripted.prompts().last().cloned();
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
-    until(&mut stream, |payload| {
-        matches!(payload, Payload::StepStarted(_))
-    })
-    .await;
+    until(&mut stream, |payload| matches!(payload, Payload::StepStarted(_))).await;
     called_since(replica, asked.as_ref()).await;
     let admission = server.commits_since(&begun).await;
     replica.scripted.release(&go);
     for _ in 0..steps {
-        let events = until(&mut stream, |payload| {
-            matches!(payload, Payload::ActionRequired(_))
-        })
-        .await;
+        let events = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
         let call = crate::harness::events::requested(&events).remove(0);
-        turns
-            .submit_tool_results(submit(session, vec![result(&call, "fine")]))
-            .await
-            .unwrap();
+        turns.submit_tool_results(submit(session, vec![result(&call, "fine")])).await.unwrap();
     }
-    let events = until(&mut stream, |payload| {
-        matches!(payload, Payload::TurnCompleted(_))
-    })
-    .await;
-    assert_eq!(
-        message_text(messages(&events).last().unwrap())
-            .split_whitespace()
-            .count(),
-        words
-    );
+    let events = until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    assert_eq!(message_text(messages(&events).last().unwrap()).split_whitespace().count(), words);
     (admission, server.commits_since(&begun).await)
 }
 
@@ -374,42 +274,24 @@ impl Quiet {
     async fn start() -> Self {
         let installed = database::connect(&database::server().await.config("postgres"))
             .await
-            .query_opt(
-                "select from pg_available_extensions where name = $1",
-                &[&LIBRARY],
-            )
+            .query_opt("select from pg_available_extensions where name = $1", &[&LIBRARY])
             .await
             .unwrap();
         let statistics = installed.is_some();
         // Flushes are synchronous, so that committed data can be read from the files.
-        let mut settings = vec![
-            ("autovacuum", "off"),
-            ("synchronous_commit", "on"),
-            ("full_page_writes", "off"),
-        ];
+        let mut settings = vec![("autovacuum", "off"), ("synchronous_commit", "on"), ("full_page_writes", "off")];
         match statistics {
             // Include statements within functions.
-            true => settings.extend([
-                ("shared_preload_libraries", LIBRARY),
-                ("pg_stat_statements.track", "all"),
-            ]),
+            true => settings.extend([("shared_preload_libraries", LIBRARY), ("pg_stat_statements.track", "all")]),
             false => eprintln!("skipped: {LIBRARY} is not installed, so the WAL alone decides"),
         }
         let postgres = database::own_server(&settings).await;
         let database = TestDatabase::migrated(&postgres, "commits").await;
         let admin = database::connect(&postgres.config("postgres")).await;
         if statistics {
-            admin
-                .batch_execute(&format!("create extension if not exists {LIBRARY}"))
-                .await
-                .unwrap();
+            admin.batch_execute(&format!("create extension if not exists {LIBRARY}")).await.unwrap();
         }
-        Self {
-            database,
-            admin,
-            statistics,
-            _postgres: postgres,
-        }
+        Self { database, admin, statistics, _postgres: postgres }
     }
 
     /// All statements with their calls and bytes of WAL, and the sums. Empty without statistics. For a function, its
@@ -447,42 +329,18 @@ impl Quiet {
         if end == start {
             return 0;
         }
-        let programs = PathBuf::from(
-            self.text("select setting from pg_config where name = 'BINDIR'")
-                .await,
-        );
+        let programs = PathBuf::from(self.text("select setting from pg_config where name = 'BINDIR'").await);
         let wal = PathBuf::from(self.text("show data_directory").await).join("pg_wal");
         let mut dump = Command::new(programs.join("pg_waldump"));
-        dump.arg("--path").arg(wal).args([
-            "--start",
-            start,
-            "--end",
-            &end,
-            "--rmgr",
-            "Transaction",
-        ]);
-        let output = tokio::task::spawn_blocking(move || dump.output())
-            .await
-            .unwrap()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .lines()
-            .filter(|line| line.contains("desc: COMMIT"))
-            .count()
+        dump.arg("--path").arg(wal).args(["--start", start, "--end", &end, "--rmgr", "Transaction"]);
+        let output = tokio::task::spawn_blocking(move || dump.output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().filter(|line| line.contains("desc: COMMIT")).count()
     }
 
     async fn forget_statements(&self) {
         if self.statistics {
-            self.admin
-                .execute("select pg_stat_statements_reset()", &[])
-                .await
-                .unwrap();
+            self.admin.execute("select pg_stat_statements_reset()", &[]).await.unwrap();
         }
     }
 
@@ -495,20 +353,15 @@ impl Quiet {
             return None;
         }
         let rows = self.admin.query(ALL, &[]).await.unwrap();
-        Some(Statements(
-            rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
-        ))
+        Some(Statements(rows.iter().map(|row| (row.get(0), row.get(1))).collect()))
     }
 }
 
 impl Statements {
     /// The calls of the function that writes a commit. Each call is a transaction.
     fn commits(&self) -> usize {
-        let calls = self
-            .0
-            .iter()
-            .filter(|(name, _)| name.starts_with("-- store::commit::commit"))
-            .map(|(_, calls)| calls);
+        let calls =
+            self.0.iter().filter(|(name, _)| name.starts_with("-- store::commit::commit")).map(|(_, calls)| calls);
         usize::try_from(calls.sum::<i64>()).unwrap()
     }
 }

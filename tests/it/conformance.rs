@@ -31,16 +31,10 @@ async fn kit() -> Kit {
 fn command(fault: Fault) -> Vec<std::ffi::OsString> {
     let this = std::env::current_exe().unwrap();
     let script = r#"exec 3>&1 1>/dev/null; exec "$@""#;
-    let mut command: Vec<std::ffi::OsString> =
-        ["bash", "-c", script, "host", "env"].map(Into::into).into();
+    let mut command: Vec<std::ffi::OsString> = ["bash", "-c", script, "host", "env"].map(Into::into).into();
     command.push(format!("{FAULT}={fault:?}").into());
     command.push(this.into());
-    let test = [
-        "--exact",
-        "conformance::host::plays_the_host",
-        "--ignored",
-        "--nocapture",
-    ];
+    let test = ["--exact", "conformance::host::plays_the_host", "--ignored", "--nocapture"];
     command.extend(test.map(Into::into));
     command
 }
@@ -90,16 +84,8 @@ const FAULTS: &[(Fault, &str, &str)] = &[
     (Fault::RunsCallsAgain, "cut-while-tools-run", "calls.twice"),
     (Fault::ForgetsTheCursor, "drain", "after_seq.behind"),
     (Fault::SkipsAnEvent, "drain", "after_seq.ahead"),
-    (
-        Fault::ShowsTextTwice,
-        "cut-while-model-writes",
-        "text.extra",
-    ),
-    (
-        Fault::IgnoresTheRest,
-        "cut-while-model-writes",
-        "text.missing",
-    ),
+    (Fault::ShowsTextTwice, "cut-while-model-writes", "text.extra"),
+    (Fault::IgnoresTheRest, "cut-while-model-writes", "text.missing"),
     (Fault::NewRequestId, "lost-start", "request_id.changed"),
     (Fault::NoRequestId, "baseline", "request_id.empty"),
     (Fault::ChangesResults, "lost-results", "results.changed"),

@@ -77,41 +77,26 @@ impl Driver<'_> {
         match deed {
             Deed::Say(words) => {
                 let words = "word ".repeat(words);
-                self.append(vec![
-                    says(pb::Role::User, &words),
-                    says(pb::Role::Assistant, "I see."),
-                ])
-                .await;
+                self.append(vec![says(pb::Role::User, &words), says(pb::Role::Assistant, "I see.")]).await;
             }
             Deed::Work(tokens) => {
                 self.made += 1;
-                self.append(one_turn(&format!("c{}", self.made), tokens))
-                    .await;
+                self.append(one_turn(&format!("c{}", self.made), tokens)).await;
             }
             Deed::Pin => {
-                let pinned = pb::InputMessage {
-                    pinned: true,
-                    ..says(pb::Role::User, "Never push.")
-                };
-                self.append(vec![pinned, says(pb::Role::Assistant, "Never.")])
-                    .await;
+                let pinned = pb::InputMessage { pinned: true, ..says(pb::Role::User, "Never push.") };
+                self.append(vec![pinned, says(pb::Role::Assistant, "Never.")]).await;
             }
             Deed::Show => {
                 let media = pb::Media {
                     media_type: "image/gif".to_owned(),
-                    source: Some(pb::media::Source::Data(
-                        b"GIF89a\x40\x01\xf0\x00 a picture".to_vec(),
-                    )),
+                    source: Some(pb::media::Source::Data(b"GIF89a\x40\x01\xf0\x00 a picture".to_vec())),
                     ..pb::Media::default()
                 };
-                let picture = pb::Part {
-                    content: Some(part::Content::Media(media)),
-                    ..pb::Part::default()
-                };
+                let picture = pb::Part { content: Some(part::Content::Media(media)), ..pb::Part::default() };
                 let mut shown = says(pb::Role::User, "Look.");
                 shown.parts.push(picture);
-                self.append(vec![shown, says(pb::Role::Assistant, "Nice.")])
-                    .await;
+                self.append(vec![shown, says(pb::Role::Assistant, "Nice.")]).await;
             }
             Deed::Prune => self.prune().await,
             Deed::Restore => self.restore().await,
@@ -129,34 +114,17 @@ impl Driver<'_> {
                     page_size: 50,
                     ..Default::default()
                 };
-                let all = self
-                    .host
-                    .contexts()
-                    .list_compactions(request)
-                    .await
-                    .unwrap()
-                    .into_inner()
-                    .compactions;
-                if let Some(newest) = all
-                    .iter()
-                    .find(|made| made.state() == CompactionState::Applied)
-                {
+                let all = self.host.contexts().list_compactions(request).await.unwrap().into_inner().compactions;
+                if let Some(newest) = all.iter().find(|made| made.state() == CompactionState::Applied) {
                     self.revert(&newest.compaction_id).await;
                 }
             }
             Deed::Fork => {
                 let new = format!("{}f", self.session);
-                self.host
-                    .try_fork(fork(&self.session, 0, &new))
-                    .await
-                    .unwrap();
+                self.host.try_fork(fork(&self.session, 0, &new)).await.unwrap();
                 let live = self.live().await;
                 self.session = new;
-                assert_eq!(
-                    unplaced(self.live().await),
-                    unplaced(live),
-                    "a fork has what its source has"
-                );
+                assert_eq!(unplaced(self.live().await), unplaced(live), "a fork has what its source has");
                 // It has the history of its source, which cannot be changed through the fork.
                 self.pruned.clear();
                 self.said = self.everything().await;
@@ -182,39 +150,21 @@ impl Driver<'_> {
             ..Default::default()
         };
         let report = async || {
-            let answer = self
-                .host
-                .contexts()
-                .prune_tool_outputs(request.clone())
-                .await
-                .unwrap();
+            let answer = self.host.contexts().prune_tool_outputs(request.clone()).await.unwrap();
             answer.into_inner().report.unwrap()
         };
         let first = report().await;
         let again = report().await;
-        assert_eq!(
-            again,
-            pb::PruneReport::default(),
-            "what is cleared is cleared"
-        );
-        self.pruned
-            .extend(Some(first.pruned_at_seq).filter(|seq| *seq > 0));
+        assert_eq!(again, pb::PruneReport::default(), "what is cleared is cleared");
+        self.pruned.extend(Some(first.pruned_at_seq).filter(|seq| *seq > 0));
     }
 
     async fn restore(&mut self) {
         if let Some(pruned_at_seq) = self.pruned.pop() {
             let session_id = self.session.clone();
             let request_id = String::new();
-            let request = pb::RestoreToolOutputsRequest {
-                session_id,
-                pruned_at_seq,
-                request_id,
-            };
-            self.host
-                .contexts()
-                .restore_tool_outputs(request)
-                .await
-                .unwrap();
+            let request = pb::RestoreToolOutputsRequest { session_id, pruned_at_seq, request_id };
+            self.host.contexts().restore_tool_outputs(request).await.unwrap();
         }
     }
 
@@ -243,33 +193,15 @@ impl Driver<'_> {
     async fn revert(&self, compaction: &str) {
         let session_id = self.session.clone();
         let request_id = String::new();
-        let request = pb::RevertCompactionRequest {
-            session_id,
-            compaction_id: compaction.to_owned(),
-            request_id,
-        };
-        self.host
-            .contexts()
-            .revert_compaction(request)
-            .await
-            .unwrap();
+        let request = pb::RevertCompactionRequest { session_id, compaction_id: compaction.to_owned(), request_id };
+        self.host.contexts().revert_compaction(request).await.unwrap();
     }
 
     /// Everything in the transcript, without summaries.
     async fn everything(&self) -> Vec<Vec<Option<part::Content>>> {
-        let all = self
-            .host
-            .listed(&self.session, MessageView::All, 0, false, 1_000)
-            .await;
+        let all = self.host.listed(&self.session, MessageView::All, 0, false, 1_000).await;
         let said = all.into_iter().filter(|message| !message.is_summary);
-        said.map(|message| {
-            message
-                .parts
-                .into_iter()
-                .map(|part| part.content.map(unmarked))
-                .collect()
-        })
-        .collect()
+        said.map(|message| message.parts.into_iter().map(|part| part.content.map(unmarked)).collect()).collect()
     }
 
     /// Records the current view of the model.
@@ -282,10 +214,7 @@ impl Driver<'_> {
     async fn check_history(&self, what: &str) {
         // 0 is not a seq: it means the current view.
         for (seq, seen) in self.history.iter().filter(|(seq, _)| *seq > 0) {
-            let listed = self
-                .host
-                .listed(&self.session, MessageView::Live, *seq, false, 1_000)
-                .await;
+            let listed = self.host.listed(&self.session, MessageView::Live, *seq, false, 1_000).await;
             assert_eq!(&unplaced(listed), seen, "{what}: as of {seq}");
         }
     }
@@ -298,35 +227,17 @@ impl Driver<'_> {
     async fn stored(&self) -> (Option<String>, String) {
         let messages = "select string_agg(m::text || p::text, ';' order by m.seq, p.idx)
                           from messages m join parts p using (tenant_id, session_id, message_id) where session_id = $1 and not m.is_summary";
-        let counters = "select (ctx_messages, ctx_overhead, ctx_tokens, ctx_parts)::text from session_run where session_id = $1";
-        let messages = self
-            .client
-            .query_one(messages, &[&self.session])
-            .await
-            .unwrap()
-            .get(0);
-        (
-            messages,
-            self.client
-                .query_one(counters, &[&self.session])
-                .await
-                .unwrap()
-                .get(0),
-        )
+        let counters =
+            "select (ctx_messages, ctx_overhead, ctx_tokens, ctx_parts)::text from session_run where session_id = $1";
+        let messages = self.client.query_one(messages, &[&self.session]).await.unwrap().get(0);
+        (messages, self.client.query_one(counters, &[&self.session]).await.unwrap().get(0))
     }
 
     async fn check(&self, what: &str) {
         check_counters(self.client, &self.session).await;
-        assert_eq!(
-            self.everything().await,
-            self.said,
-            "{what}: every word is there"
-        );
+        assert_eq!(self.everything().await, self.said, "{what}: every word is there");
         let live = self.live().await;
-        assert!(
-            live.iter().filter(|message| message.is_summary).count() <= 1,
-            "{what}"
-        );
+        assert!(live.iter().filter(|message| message.is_summary).count() <= 1, "{what}");
         let newest = |messages: &[pb::Message]| {
             messages
                 .iter()
@@ -334,29 +245,15 @@ impl Driver<'_> {
                 .find(|it| it.role() == pb::Role::User && !it.is_summary)
                 .map(|it| it.message_id.clone())
         };
-        let all = self
-            .host
-            .listed(&self.session, MessageView::All, 0, false, 1_000)
-            .await;
-        assert_eq!(
-            newest(&live),
-            newest(&all),
-            "{what}: the newest words of the user stay"
-        );
+        let all = self.host.listed(&self.session, MessageView::All, 0, false, 1_000).await;
+        assert_eq!(newest(&live), newest(&all), "{what}: the newest words of the user stay");
         assert_eq!(
             live.iter().filter(|message| message.pinned).count(),
             all.iter().filter(|message| message.pinned).count(),
             "{what}: what is pinned stays"
         );
-        let request = pb::RenderContextRequest {
-            session_id: self.session.clone(),
-            ..Default::default()
-        };
-        self.host
-            .contexts()
-            .render_context(request)
-            .await
-            .expect("a call is never parted from its result");
+        let request = pb::RenderContextRequest { session_id: self.session.clone(), ..Default::default() };
+        self.host.contexts().render_context(request).await.expect("a call is never parted from its result");
     }
 }
 
@@ -366,11 +263,7 @@ fn unplaced(mut messages: Vec<pb::Message>) -> Vec<pb::Message> {
     for message in &mut messages {
         message.session_id.clear();
         for part in &mut message.parts {
-            if let Some(part::Content::ToolResult(pb::ToolResult {
-                prune_mark: Some(mark),
-                ..
-            })) = &mut part.content
-            {
+            if let Some(part::Content::ToolResult(pb::ToolResult { prune_mark: Some(mark), .. })) = &mut part.content {
                 mark.compacted_time = None;
             }
         }
@@ -381,38 +274,21 @@ fn unplaced(mut messages: Vec<pb::Message>) -> Vec<pb::Message> {
 /// A part without the mark that it was cleared for the model.
 fn unmarked(content: part::Content) -> part::Content {
     match content {
-        part::Content::ToolResult(result) => part::Content::ToolResult(pb::ToolResult {
-            prune_mark: None,
-            ..result
-        }),
+        part::Content::ToolResult(result) => part::Content::ToolResult(pb::ToolResult { prune_mark: None, ..result }),
         other => other,
     }
 }
 
 async fn run(host: &Host, client: &Client, session: &str, deeds: &[Deed]) {
-    host.create(pb::Session {
-        session_id: session.to_owned(),
-        model: MODEL.to_owned(),
-        ..pb::Session::default()
-    })
-    .await;
+    host.create(pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() })
+        .await;
     let session = session.to_owned();
     let said = Vec::new();
     let pruned = Vec::new();
-    let mut driver = Driver {
-        host,
-        client,
-        session,
-        said,
-        made: 0,
-        pruned,
-        history: Vec::new(),
-    };
+    let mut driver = Driver { host, client, session, said, made: 0, pruned, history: Vec::new() };
     for (n, deed) in deeds.iter().enumerate() {
         driver.act(*deed).await;
-        driver
-            .check(&format!("after {n}: {deed:?} of {deeds:?}"))
-            .await;
+        driver.check(&format!("after {n}: {deed:?} of {deeds:?}")).await;
         driver.note().await;
     }
     driver.check_history(&format!("{deeds:?}")).await;
@@ -423,21 +299,13 @@ async fn run(host: &Host, client: &Client, session: &str, deeds: &[Deed]) {
 fn after_any_context_operations_counters_equal_a_recount_and_no_text_is_lost() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (host, client) = runtime.block_on(async {
-        let host = Host::with(answering(
-            &[json!([{"text": "Fine."}])],
-            &json!([{"text": "In short."}]),
-        ))
-        .await;
+        let host = Host::with(answering(&[json!([{"text": "Fine."}])], &json!([{"text": "In short."}]))).await;
         let client = host.database.client().await;
         (host, client)
     });
     let sessions = Cell::new(0);
-    let config = ProptestConfig {
-        cases: CASES,
-        max_shrink_iters: 60,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let config =
+        ProptestConfig { cases: CASES, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new(config)
         .run(&deeds(), |deeds| {
             sessions.set(sessions.get() + 1);

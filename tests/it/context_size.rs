@@ -22,27 +22,17 @@ const BLIND: &str = "scripted/blind";
 fn models(answers: &[Value]) -> Options {
     let takes = ["image/*", "application/pdf"];
     let look = json!({"when": {"user_contains": "look"}, "say": [call("look")]});
-    let steps = json!([{"when": {"has_result_of": "look"}, "say": [{"text": "Seen."}]}, look, {"say": [{"text": "Seen."}]}]);
+    let steps =
+        json!([{"when": {"has_result_of": "look"}, "say": [{"text": "Seen."}]}, look, {"say": [{"text": "Seen."}]}]);
     let sees = json!({"input_media_types": takes, "steps": steps});
-    let options = Options::default()
-        .script("sees", sees.to_string())
-        .script("blind", script(answers));
-    Options {
-        context: ContextPolicy::default(),
-        ..options
-    }
+    let options = Options::default().script("sees", sees.to_string()).script("blind", script(answers));
+    Options { context: ContextPolicy::default(), ..options }
 }
 
 fn media(media_type: &str, data: Vec<u8>) -> pb::Part {
-    let media = pb::Media {
-        media_type: media_type.to_owned(),
-        source: Some(Source::Data(data)),
-        ..pb::Media::default()
-    };
-    pb::Part {
-        content: Some(Content::Media(media)),
-        ..pb::Part::default()
-    }
+    let media =
+        pb::Media { media_type: media_type.to_owned(), source: Some(Source::Data(data)), ..pb::Media::default() };
+    pb::Part { content: Some(Content::Media(media)), ..pb::Part::default() }
 }
 
 /// A document that counts as 12,000 tokens.
@@ -75,33 +65,17 @@ async fn switched(host: &Host, session: &str, shown: Vec<pb::Part>) {
     };
     host.create(made.clone()).await;
     host.run(asks(session, shown)).await;
-    switch(
-        host,
-        pb::Session {
-            model: BLIND.to_owned(),
-            ..made
-        },
-    )
-    .await;
+    switch(host, pb::Session { model: BLIND.to_owned(), ..made }).await;
 }
 
 async fn switch(host: &Host, session: pb::Session) {
-    let request = pb::UpdateSessionRequest {
-        session: Some(session),
-        ..pb::UpdateSessionRequest::default()
-    };
+    let request = pb::UpdateSessionRequest { session: Some(session), ..pb::UpdateSessionRequest::default() };
     host.sessions().update_session(request).await.unwrap();
 }
 
 fn asks(session: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnRequest {
-    let input = Some(pb::InputMessage {
-        parts,
-        ..pb::InputMessage::default()
-    });
-    pb::ExecuteTurnRequest {
-        input,
-        ..turn(session, "", "")
-    }
+    let input = Some(pb::InputMessage { parts, ..pb::InputMessage::default() });
+    pb::ExecuteTurnRequest { input, ..turn(session, "", "") }
 }
 
 /// The size in each `step_started` event.
@@ -116,9 +90,7 @@ fn started(events: &[pb::Event]) -> Vec<pb::TokenCount> {
 /// The size on which the decisions before each call were based.
 fn decided(events: &[pb::Event]) -> Vec<i32> {
     let size = |event: &pb::Event| match &event.payload {
-        Some(Payload::UsageRecorded(recorded)) => {
-            recorded.estimate.map(|estimate| estimate.estimated_tokens)
-        }
+        Some(Payload::UsageRecorded(recorded)) => recorded.estimate.map(|estimate| estimate.estimated_tokens),
         _ => None,
     };
     events.iter().filter_map(size).collect()
@@ -126,26 +98,17 @@ fn decided(events: &[pb::Event]) -> Vec<i32> {
 
 /// Rows A4 and I6
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_step_after_a_model_switch_begins_with_the_size_that_statistics_and_triggers_have()
- {
+async fn the_first_step_after_a_model_switch_begins_with_the_size_that_statistics_and_triggers_have() {
     let host = Host::with(models(&[waits()])).await;
     switched(&host, "s", vec![text("Read this."), document()]).await;
-    let appended = host
-        .append(
-            "s",
-            vec![message(pb::Role::User, vec![text("And this."), picture()])],
-        )
-        .await;
+    let appended = host.append("s", vec![message(pb::Role::User, vec![text("And this."), picture()])]).await;
     let before = host.stats("s").await.used;
     assert_eq!(appended.context_tokens, before, "what an append answers");
 
     let mut stream = host.execute(turn("s", "", "Go on.")).await;
     let head = until_written(&mut stream, "Well, ").await;
     let shown = host.stats("s").await.used.unwrap();
-    assert!(
-        (before.unwrap().tokens..200).contains(&shown.tokens),
-        "{shown:?}"
-    );
+    assert!((before.unwrap().tokens..200).contains(&shown.tokens), "{shown:?}");
     assert_eq!(started(&head), std::slice::from_ref(&shown));
     host.release("go");
     assert_eq!(decided(&all(&mut stream).await), [shown.tokens]);
@@ -155,14 +118,9 @@ async fn the_first_step_after_a_model_switch_begins_with_the_size_that_statistic
 #[tokio::test(flavor = "multi_thread")]
 async fn statistics_during_a_turn_are_those_of_the_model_that_the_turn_calls() {
     let host = Host::with(models(&[waits()])).await;
-    let made = pb::Session {
-        session_id: "s".to_owned(),
-        model: SEES.to_owned(),
-        ..pb::Session::default()
-    };
+    let made = pb::Session { session_id: "s".to_owned(), model: SEES.to_owned(), ..pb::Session::default() };
     host.create(made).await;
-    host.run(asks("s", vec![text("Read this."), document()]))
-        .await;
+    host.run(asks("s", vec![text("Read this."), document()])).await;
     let mut stream = host.execute(turn("s", BLIND, "Go on.")).await;
     let head = until_written(&mut stream, "Well, ").await;
     let shown = host.stats("s").await;
@@ -183,26 +141,16 @@ async fn the_step_after_tool_results_begins_with_the_size_that_statistics_and_tr
         switched(&host, "s", vec![text("Read this."), document()]).await;
         let mut stream = host.execute(turn("s", "", "Go on.")).await;
         let (_, [open, _]) = until_action(&mut stream).await;
-        let shows = |call: &str| pb::ToolResult {
-            parts: vec![text("a cat"), picture()],
-            ..result(call, "")
-        };
+        let shows = |call: &str| pb::ToolResult { parts: vec![text("a cat"), picture()], ..result(call, "") };
         host.submit("s", vec![shows(&open[0])]).await;
         let waiting = host.stats("s").await.used.unwrap().tokens;
         host.submit("s", vec![shows(&open[1])]).await;
         let tail = until_written(&mut stream, "Well, ").await;
         let shown = host.stats("s").await.used.unwrap();
-        assert!(
-            shown.tokens < 700 && (waiting + 5..waiting + 40).contains(&shown.tokens),
-            "{waiting} {shown:?}"
-        );
+        assert!(shown.tokens < 700 && (waiting + 5..waiting + 40).contains(&shown.tokens), "{waiting} {shown:?}");
         assert_eq!(started(&tail), std::slice::from_ref(&shown), "{reported:?}");
         host.release("go");
-        assert_eq!(
-            decided(&all(&mut stream).await),
-            [shown.tokens],
-            "{reported:?}"
-        );
+        assert_eq!(decided(&all(&mut stream).await), [shown.tokens], "{reported:?}");
     }
 }
 
@@ -217,19 +165,10 @@ async fn pictures_in_tool_results_are_counted_as_the_words_that_another_model_re
         ..pb::Session::default()
     };
     host.create(made.clone()).await;
-    let shows = |call: &pb::ToolCall| pb::ToolResult {
-        parts: vec![text("a cat"), picture()],
-        ..result(&call.call_id, "")
-    };
+    let shows =
+        |call: &pb::ToolCall| pb::ToolResult { parts: vec![text("a cat"), picture()], ..result(&call.call_id, "") };
     host.run_with(turn("s", "", "Please look."), shows).await;
-    switch(
-        &host,
-        pb::Session {
-            model: BLIND.to_owned(),
-            ..made
-        },
-    )
-    .await;
+    switch(&host, pb::Session { model: BLIND.to_owned(), ..made }).await;
 
     let mut stream = host.execute(turn("s", "", "Go on.")).await;
     let head = until_written(&mut stream, "Well, ").await;
@@ -246,24 +185,12 @@ async fn unsupported_media_take_no_room_from_results() {
     let calls = json!([call("look"), ends("tool_calls", None)]);
     let host = Host::with(models(&[calls, json!([{"text": "Seen."}])])).await;
     switched(&host, "s", vec![text("Read this."), document()]).await;
-    let policy = pb::Policy {
-        context_window: Some(20_000),
-        output_reserve: Some(1_000),
-        ..pb::Policy::default()
-    };
-    let narrow = pb::Session {
-        session_id: "s".to_owned(),
-        policy_overrides: Some(policy),
-        ..pb::Session::default()
-    };
+    let policy = pb::Policy { context_window: Some(20_000), output_reserve: Some(1_000), ..pb::Policy::default() };
+    let narrow = pb::Session { session_id: "s".to_owned(), policy_overrides: Some(policy), ..pb::Session::default() };
     switch(&host, narrow).await;
     // 12,000 tokens. If the document counted, there would be room for at most 9,500.
     let words = "x".repeat(48_000);
-    let events = host
-        .run_with(turn("s", "", "Go on."), |call| {
-            result(&call.call_id, &words)
-        })
-        .await;
+    let events = host.run_with(turn("s", "", "Go on."), |call| result(&call.call_id, &words)).await;
     let given = crate::harness::events::results(&events);
     assert_eq!(given.len(), 1);
     assert_eq!(given[0].truncation, None);

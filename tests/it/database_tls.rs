@@ -39,11 +39,7 @@ async fn server(tls: Option<TlsAcceptor>) -> (SocketAddr, mpsc::Receiver<Came>) 
 }
 
 /// Serves one connection. Returns `None` if the client ends it before the password is requested.
-async fn password(
-    mut stream: TcpStream,
-    tls: Option<&TlsAcceptor>,
-    told: &mpsc::Sender<Came>,
-) -> Option<()> {
+async fn password(mut stream: TcpStream, tls: Option<&TlsAcceptor>, told: &mpsc::Sender<Came>) -> Option<()> {
     const SSL_REQUEST: u32 = 80_877_103;
     let mut begin = [0; 8];
     stream.read_exact(&mut begin).await.ok()?;
@@ -73,11 +69,7 @@ async fn startup(stream: &mut (impl AsyncRead + Unpin)) -> Option<()> {
 }
 
 /// Requests the password, reports how it was sent, and refuses it.
-async fn asked(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    how: Came,
-    told: &mpsc::Sender<Came>,
-) {
+async fn asked(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), how: Came, told: &mpsc::Sender<Came>) {
     const CLEAR_TEXT: &[u8] = b"R\0\0\0\x08\0\0\0\x03";
     const REFUSED: &[u8] = b"SFATAL\0C28P01\0Mno\0\0";
     let _ = stream.write_all(CLEAR_TEXT).await;
@@ -142,21 +134,12 @@ async fn the_password_of_postgresql_leaves_the_machine_encrypted_unless_the_url_
     let check = async |tls: Option<TlsAcceptor>, host: &str, query: &str, expected| {
         let (came, problem) = migrated(tls, &ca, host, query).await;
         assert_eq!(came, expected, "{host} {query}: {problem}");
-        assert_eq!(
-            problem.contains("database.sslmode"),
-            expected == Came::Never,
-            "{host} {query}: {problem}"
-        );
+        assert_eq!(problem.contains("database.sslmode"), expected == Came::Never, "{host} {query}: {problem}");
     };
     let named = || Some(authority.server("db.example.com"));
     let misnamed = || Some(authority.server("other.example.com"));
     let unknown = || Some(stranger.server("db.example.com"));
-    let strict = [
-        "",
-        "&sslmode=require",
-        "&sslmode=verify-ca",
-        "&sslmode=verify-full",
-    ];
+    let strict = ["", "&sslmode=require", "&sslmode=verify-ca", "&sslmode=verify-full"];
     for query in strict {
         check(None, "db.example.com", query, Came::Never).await;
         check(named(), "db.example.com", query, Came::Encrypted).await;
@@ -172,11 +155,5 @@ async fn the_password_of_postgresql_leaves_the_machine_encrypted_unless_the_url_
     for lax in ["&sslmode=prefer", "&sslmode=disable"] {
         check(None, "db.example.com", lax, Came::InClearText).await;
     }
-    check(
-        named(),
-        "db.example.com",
-        "&sslmode=prefer",
-        Came::Encrypted,
-    )
-    .await;
+    check(named(), "db.example.com", "&sslmode=prefer", Came::Encrypted).await;
 }

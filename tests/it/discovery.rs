@@ -53,38 +53,24 @@ fn loaded(window: u32) -> Reply {
 
 async fn get(host: &Host, model: &str) -> pb::Model {
     let mut models = ModelServiceClient::new(host.replica.channel().await);
-    let request = pb::GetModelRequest {
-        model: model.to_owned(),
-    };
+    let request = pb::GetModelRequest { model: model.to_owned() };
     let response = models.get_model(request).await.unwrap();
     response.into_inner().model.unwrap()
 }
 
 async fn listed(host: &Host) -> Vec<String> {
     let mut models = ModelServiceClient::new(host.replica.channel().await);
-    let request = pb::ListModelsRequest {
-        provider: "main".to_owned(),
-        ..pb::ListModelsRequest::default()
-    };
+    let request = pb::ListModelsRequest { provider: "main".to_owned(), ..pb::ListModelsRequest::default() };
     let response = models.list_models(request).await.unwrap().into_inner();
-    response
-        .models
-        .into_iter()
-        .map(|model| model.model)
-        .collect()
+    response.models.into_iter().map(|model| model.model).collect()
 }
 
 async fn refresh(host: &Host) {
-    as_worker(host.replica.engine.refresh_models())
-        .await
-        .unwrap();
+    as_worker(host.replica.engine.refresh_models()).await.unwrap();
 }
 
 fn limit(tokens: i32, source: ModelSource) -> Option<pb::ModelLimit> {
-    Some(pb::ModelLimit {
-        tokens,
-        source: source.into(),
-    })
+    Some(pb::ModelLimit { tokens, source: source.into() })
 }
 
 /// The window at the first step.
@@ -105,10 +91,7 @@ async fn a_discovered_window_is_used_for_a_turn_and_shown_with_its_source_and_ti
     let host = Host::with(asking(upstream.options("lmstudio"))).await;
     refresh(&host).await;
     let model = get(&host, "main/qwen").await;
-    assert_eq!(
-        (model.source(), model.display_name.as_str()),
-        (ModelSource::Discovered, "Qwen")
-    );
+    assert_eq!((model.source(), model.display_name.as_str()), (ModelSource::Discovered, "Qwen"));
     assert_eq!(model.context_window, limit(16_384, ModelSource::Discovered));
     assert_eq!(model.input_media_types, ["image/*"]);
     let at = model.discover_time.unwrap();
@@ -127,42 +110,22 @@ async fn the_window_of_a_model_that_was_loaded_anew_is_noticed() {
         upstream.list("/api/v1/models", loaded(loaded_with));
         refresh(&host).await;
         let model = get(&host, "main/qwen").await;
-        assert_eq!(
-            model.context_window,
-            limit(expected, ModelSource::Discovered)
-        );
+        assert_eq!(model.context_window, limit(expected, ModelSource::Discovered));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_fails_is_unreadable_or_too_long_changes_nothing() {
     let upstream = Upstream::start().await;
-    upstream.list(
-        "/v1/models",
-        Reply::json(
-            200,
-            &json!({"data": [{"id": "m", "max_model_len": 16_384}]}),
-        ),
-    );
+    upstream.list("/v1/models", Reply::json(200, &json!({"data": [{"id": "m", "max_model_len": 16_384}]})));
     let clock = Arc::new(ManualClock::new(noon()));
-    let options = Options {
-        clock: clock.clone(),
-        ..asking(upstream.options("vllm"))
-    };
+    let options = Options { clock: clock.clone(), ..asking(upstream.options("vllm")) };
     let host = Host::with(options).await;
     refresh(&host).await;
     let before = get(&host, "main/m").await;
-    assert_eq!(
-        before.context_window,
-        limit(16_384, ModelSource::Discovered)
-    );
-    let many: Vec<Value> = (0..=5_000)
-        .map(|at| json!({"id": format!("m{at}")}))
-        .collect();
-    let huge = format!(
-        r#"{{"data":[{{"id":"m","about":"{}"}}]}}"#,
-        "x".repeat(4 << 20)
-    );
+    assert_eq!(before.context_window, limit(16_384, ModelSource::Discovered));
+    let many: Vec<Value> = (0..=5_000).map(|at| json!({"id": format!("m{at}")})).collect();
+    let huge = format!(r#"{{"data":[{{"id":"m","about":"{}"}}]}}"#, "x".repeat(4 << 20));
     let plain = |body: &str| Reply::new(200, "application/json").then(body.to_owned());
     let bad = [
         Reply::error(500, "server_error", "no"),
@@ -196,22 +159,13 @@ async fn a_list_that_keeps_failing_is_logged_once_until_it_is_read_again() {
     let upstream = Upstream::start().await;
     let host = Host::with(asking(upstream.options("lmstudio"))).await;
     let counts = || {
-        [
-            "failed to refresh the model list; keeping the previous one",
-            "read the model list",
-        ]
-        .map(|message| logged.lines(message).len())
+        ["failed to refresh the model list; keeping the previous one", "read the model list"]
+            .map(|message| logged.lines(message).len())
     };
     let good = || loaded(16_384);
     let bad = || Reply::error(500, "server_error", "no");
-    let rounds = [
-        (good(), [0, 1]),
-        (good(), [0, 1]),
-        (bad(), [1, 1]),
-        (bad(), [1, 1]),
-        (good(), [1, 2]),
-        (bad(), [2, 2]),
-    ];
+    let rounds =
+        [(good(), [0, 1]), (good(), [0, 1]), (bad(), [1, 1]), (bad(), [1, 1]), (good(), [1, 2]), (bad(), [2, 2])];
     for (reply, expected) in rounds {
         upstream.list("/api/v1/models", reply);
         refresh(&host).await;
@@ -237,13 +191,7 @@ async fn what_is_configured_wins_over_the_list_fact_by_fact() {
     let host = Host::with(asking(options)).await;
     refresh(&host).await;
     let told = get(&host, "main/told").await;
-    assert_eq!(
-        (told.source(), told.context_window),
-        (
-            ModelSource::Configured,
-            limit(1_000, ModelSource::Configured)
-        )
-    );
+    assert_eq!((told.source(), told.context_window), (ModelSource::Configured, limit(1_000, ModelSource::Configured)));
     assert_eq!(told.max_output, limit(2_048, ModelSource::Discovered));
     assert!(told.discover_time.is_some());
     let found = get(&host, "main/found").await;
@@ -255,23 +203,13 @@ async fn what_is_configured_wins_over_the_list_fact_by_fact() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_window_of_a_local_model_is_asked_for_when_a_turn_needs_it() {
     let upstream = Upstream::start().await;
-    upstream.list(
-        "/props",
-        Reply::json(
-            200,
-            &json!({"default_generation_settings": {"n_ctx": 4_096}}),
-        ),
-    );
+    upstream.list("/props", Reply::json(200, &json!({"default_generation_settings": {"n_ctx": 4_096}})));
     upstream.answer(Reply::events(said(&["Hello."])));
     let host = Host::with(asking(upstream.options("llamacpp"))).await;
     assert_eq!(upstream.listed("/props"), 0);
     let events = host.run(turn("s", "main/any-name", "Hello")).await;
     assert_eq!(window(&events), 4_096);
-    assert_eq!(
-        upstream.listed("/props"),
-        1,
-        "the window is known from then on"
-    );
+    assert_eq!(upstream.listed("/props"), 1, "the window is known from then on");
 }
 
 /// Rows S4 and L2
@@ -288,10 +226,7 @@ async fn the_window_of_a_local_server_is_never_that_which_its_model_was_trained_
         "/api/show",
         json!({"model_info": {"llama.context_length": 131_072}, "capabilities": ["completion", "tools"]}),
     );
-    list(
-        "/v1/models",
-        json!({"data": [{"id": "m", "meta": {"n_ctx_train": 131_072}}]}),
-    );
+    list("/v1/models", json!({"data": [{"id": "m", "meta": {"n_ctx_train": 131_072}}]}));
     let mut options = Options::default();
     let dialects = ["lmstudio", "ollama", "llamacpp", "vllm"];
     for dialect in dialects {
@@ -302,35 +237,19 @@ async fn the_window_of_a_local_server_is_never_that_which_its_model_was_trained_
     for dialect in dialects {
         let reference = format!("{dialect}/m");
         let model = get(&host, &reference).await;
-        assert_eq!(
-            (model.source(), model.context_window),
-            (ModelSource::Discovered, None),
-            "{dialect}"
-        );
-        let policy = pb::Policy {
-            unknown_window: pb::UnknownWindow::Refuse.into(),
-            ..pb::Policy::default()
-        };
+        assert_eq!((model.source(), model.context_window), (ModelSource::Discovered, None), "{dialect}");
+        let policy = pb::Policy { unknown_window: pb::UnknownWindow::Refuse.into(), ..pb::Policy::default() };
         let session = pb::Session {
             session_id: dialect.to_owned(),
             model: reference,
             policy_overrides: Some(policy),
             ..pb::Session::default()
         };
-        let create = pb::CreateSessionRequest {
-            session: Some(session),
-            ..pb::CreateSessionRequest::default()
-        };
+        let create = pb::CreateSessionRequest { session: Some(session), ..pb::CreateSessionRequest::default() };
         host.sessions().create_session(create).await.unwrap();
-        let request = pb::GetContextStatsRequest {
-            session_id: dialect.to_owned(),
-            ..pb::GetContextStatsRequest::default()
-        };
-        let status = host
-            .contexts()
-            .get_context_stats(request)
-            .await
-            .unwrap_err();
+        let request =
+            pb::GetContextStatsRequest { session_id: dialect.to_owned(), ..pb::GetContextStatsRequest::default() };
+        let status = host.contexts().get_context_stats(request).await.unwrap_err();
         let refusal = refusal(&status);
         assert_eq!(
             (refusal.code, refusal.reason.as_str()),
@@ -340,21 +259,14 @@ async fn the_window_of_a_local_server_is_never_that_which_its_model_was_trained_
     }
     assert_eq!(upstream.listed("/api/show"), 1);
     refresh(&host).await;
-    assert_eq!(
-        upstream.listed("/api/show"),
-        1,
-        "what a model can do is asked once"
-    );
+    assert_eq!(upstream.listed("/api/show"), 1, "what a model can do is asked once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_asked_once_by_all_who_come_at_the_same_time() {
     let upstream = Upstream::start().await;
     upstream.list("/api/v1/models", loaded(16_384));
-    let options = Options {
-        discover: Some(Duration::from_hours(1)),
-        ..asking(upstream.options("lmstudio"))
-    };
+    let options = Options { discover: Some(Duration::from_hours(1)), ..asking(upstream.options("lmstudio")) };
     let host = Host::with(options).await;
     tokio::join!(refresh(&host), refresh(&host), refresh(&host));
     assert_eq!(upstream.listed("/api/v1/models"), 1);
@@ -368,26 +280,17 @@ async fn a_server_starts_and_turns_run_while_a_list_does_not_come() {
     let silent = Reply::new(200, "application/json").then("[").stall();
     upstream.list("/v1/models", silent);
     upstream.answer(Reply::events(said(&["Hello."])));
-    let options = Options {
-        discover: Some(Duration::from_hours(1)),
-        ..upstream.options("vllm")
-    };
+    let options = Options { discover: Some(Duration::from_hours(1)), ..upstream.options("vllm") };
     let host = Host::with(options).await;
     let events = host.run(turn("s", "main/m", "Hello")).await;
-    assert!(matches!(
-        events.last().and_then(|event| event.payload.as_ref()),
-        Some(Payload::TurnCompleted(_))
-    ));
+    assert!(matches!(events.last().and_then(|event| event.payload.as_ref()), Some(Payload::TurnCompleted(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_service_is_asked_where_discovery_is_off() {
     let upstream = Upstream::start().await;
     upstream.list("/api/v1/models", loaded(16_384));
-    let options = Options {
-        discover: None,
-        ..asking(upstream.options("lmstudio"))
-    };
+    let options = Options { discover: None, ..asking(upstream.options("lmstudio")) };
     let host = Host::with(options).await;
     refresh(&host).await;
     assert_eq!(upstream.listed("/api/v1/models"), 0);
@@ -397,14 +300,8 @@ async fn no_service_is_asked_where_discovery_is_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listed_name_that_is_another_path_is_no_model() {
     let upstream = Upstream::start().await;
-    let model =
-        |name: &str| json!({"name": name, "supportedGenerationMethods": ["generateContent"]});
-    let names = [
-        "models/gemini-a",
-        "models/g/../admin/keys?x=",
-        "models/..",
-        "models/a b",
-    ];
+    let model = |name: &str| json!({"name": name, "supportedGenerationMethods": ["generateContent"]});
+    let names = ["models/gemini-a", "models/g/../admin/keys?x=", "models/..", "models/a b"];
     let models: Vec<Value> = names.into_iter().map(model).collect();
     let list = Reply::json(200, &json!({ "models": models }));
     upstream.list("/v1beta/models?pageSize=1000", list);

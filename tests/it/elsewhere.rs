@@ -13,8 +13,8 @@ use tonic::{Streaming, transport::Channel};
 use crate::harness::{
     Host, Options, Replica, as_worker,
     events::{
-        HeartbeatGuard, completed, content, kind, message_text, messages, next, requested, seqs,
-        until, until_written, written,
+        HeartbeatGuard, completed, content, kind, message_text, messages, next, requested, seqs, until, until_written,
+        written,
     },
     host::{MODEL, answering, call, until as eventually},
     requests::{result, tools, turn},
@@ -36,60 +36,29 @@ impl Screen {
     fn show(&mut self, event: &pb::Event) {
         self.pulse.check(event);
         if event.seq > 0 {
-            assert_eq!(
-                event.seq,
-                self.cursor + 1,
-                "a gap or a double: {}",
-                kind(event)
-            );
+            assert_eq!(event.seq, self.cursor + 1, "a gap or a double: {}", kind(event));
             self.cursor = event.seq;
         }
         match event.payload.as_ref().unwrap() {
-            Payload::TextDelta(delta) => self.add(
-                &delta.message_id,
-                delta.part_index,
-                delta.byte_offset,
-                &delta.text,
-            ),
+            Payload::TextDelta(delta) => self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
             Payload::ReasoningDelta(delta) => {
-                self.add(
-                    &delta.message_id,
-                    delta.part_index,
-                    delta.byte_offset,
-                    &delta.text,
-                );
+                self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text);
             }
             Payload::ToolInputDelta(delta) => {
-                self.add(
-                    &delta.message_id,
-                    delta.part_index,
-                    delta.byte_offset,
-                    &delta.text,
-                );
+                self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text);
             }
             Payload::Sync(sync) => {
                 self.open.clear();
                 let message = sync.open_message.iter();
-                let parts = message.flat_map(|it| {
-                    it.parts
-                        .iter()
-                        .enumerate()
-                        .map(|(n, part)| (&it.message_id, n, part))
-                });
-                self.open
-                    .extend(parts.map(|(id, n, part)| ((id.clone(), n), content(part).to_owned())));
+                let parts =
+                    message.flat_map(|it| it.parts.iter().enumerate().map(|(n, part)| (&it.message_id, n, part)));
+                self.open.extend(parts.map(|(id, n, part)| ((id.clone(), n), content(part).to_owned())));
             }
-            Payload::MessageCommitted(committed) => {
-                self.commit(committed.message.as_ref().unwrap())
-            }
+            Payload::MessageCommitted(committed) => self.commit(committed.message.as_ref().unwrap()),
             Payload::TurnRetrying(void) => self.void(&void.voided_message_id),
             Payload::TurnRecovered(void) => self.void(&void.voided_message_id),
             Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => {
-                assert!(
-                    self.open.is_empty(),
-                    "words that nobody settled: {:?}",
-                    self.open
-                );
+                assert!(self.open.is_empty(), "words that nobody settled: {:?}", self.open);
                 self.over = true;
             }
             _ => {}
@@ -97,32 +66,16 @@ impl Screen {
     }
 
     fn add(&mut self, message: &str, part: i32, offset: i32, text: &str) {
-        assert!(
-            self.open.keys().all(|(open, _)| open == message),
-            "two messages are open"
-        );
-        let so_far = self
-            .open
-            .entry((message.to_owned(), usize::try_from(part).unwrap()))
-            .or_default();
-        assert_eq!(
-            usize::try_from(offset),
-            Ok(so_far.len()),
-            "words are lost or doubled before {text:?}"
-        );
+        assert!(self.open.keys().all(|(open, _)| open == message), "two messages are open");
+        let so_far = self.open.entry((message.to_owned(), usize::try_from(part).unwrap())).or_default();
+        assert_eq!(usize::try_from(offset), Ok(so_far.len()), "words are lost or doubled before {text:?}");
         so_far.push_str(text);
     }
 
     fn commit(&mut self, message: &pb::Message) {
         for ((id, part), so_far) in std::mem::take(&mut self.open) {
-            assert_eq!(
-                id, message.message_id,
-                "the words of another message were shown"
-            );
-            assert!(
-                content(&message.parts[part]).starts_with(&so_far),
-                "{so_far:?} was never said"
-            );
+            assert_eq!(id, message.message_id, "the words of another message were shown");
+            assert!(content(&message.parts[part]).starts_with(&so_far), "{so_far:?} was never said");
             self.shown += so_far.len();
         }
     }
@@ -134,11 +87,7 @@ impl Screen {
 
 async fn chunks(host: &Host) -> i64 {
     let client = host.database.client().await;
-    client
-        .query_one("select count(*) from partial_chunks", &[])
-        .await
-        .unwrap()
-        .get(0)
+    client.query_one("select count(*) from partial_chunks", &[]).await.unwrap().get(0)
 }
 
 /// Waits until no stored chunk is left, after a sweep of chunks that arrived late.
@@ -156,30 +105,16 @@ fn open(screen: &Screen) -> Vec<&str> {
 }
 
 /// Reads until the open message has these texts.
-async fn read_until(
-    stream: &mut Streaming<pb::WatchEventsResponse>,
-    screen: &mut Screen,
-    texts: &[&str],
-) {
+async fn read_until(stream: &mut Streaming<pb::WatchEventsResponse>, screen: &mut Screen, texts: &[&str]) {
     while open(screen) != texts {
-        screen.show(
-            &next(stream)
-                .await
-                .unwrap()
-                .expect("the stream ended too early"),
-        );
+        screen.show(&next(stream).await.unwrap().expect("the stream ended too early"));
     }
 }
 
 /// Reads to the end of the turn.
 async fn read_to_end(stream: &mut Streaming<pb::WatchEventsResponse>, screen: &mut Screen) {
     while !screen.over {
-        screen.show(
-            &next(stream)
-                .await
-                .unwrap()
-                .expect("the stream ended too early"),
-        );
+        screen.show(&next(stream).await.unwrap().expect("the stream ended too early"));
     }
 }
 
@@ -197,10 +132,7 @@ fn speaks() -> Options {
 }
 
 fn asks(session: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        ..turn(session, MODEL, "Go")
-    }
+    pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(session, MODEL, "Go") }
 }
 
 /// Row D3
@@ -215,26 +147,11 @@ async fn a_reader_on_another_replica_gets_deltas_live() {
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
     host.release("more");
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂ and more", "{}"]).await;
-    assert_eq!(
-        host.messages("s").await.len(),
-        1,
-        "nothing but the input is committed"
-    );
+    assert_eq!(host.messages("s").await.len(), 1, "nothing but the input is committed");
     host.release("end");
-    seen.extend(
-        until(&mut own, |payload| {
-            matches!(payload, Payload::ActionRequired(_))
-        })
-        .await,
-    );
-    assert_eq!(
-        chunks(&host).await,
-        0,
-        "what was written down, as the other replica saw, is gone with the commit"
-    );
-    other
-        .submit("s", vec![result(&requested(&seen)[0], "fine")])
-        .await;
+    seen.extend(until(&mut own, |payload| matches!(payload, Payload::ActionRequired(_))).await);
+    assert_eq!(chunks(&host).await, 0, "what was written down, as the other replica saw, is gone with the commit");
+    other.submit("s", vec![result(&requested(&seen)[0], "fine")]).await;
     read_to_end(&mut stream, &mut screen).await;
     assert!(screen.shown > 0);
     none_left(&host).await;
@@ -249,44 +166,25 @@ async fn a_new_reader_on_another_replica_gets_the_text_so_far_and_then_deltas() 
     until_written(&mut own, "One ☂").await;
     // The first reader on another replica makes the owner store the text.
     let _first = other.watch("s", "", 0).await;
-    eventually("the text to be written down", || async {
-        chunks(&host).await > 0
-    })
-    .await;
+    eventually("the text to be written down", || async { chunks(&host).await > 0 }).await;
     let mut stream = other.watch("s", "", 0).await;
     let mut screen = Screen::default();
     let head = until(&mut stream, |payload| matches!(payload, Payload::Sync(_))).await;
-    let Some(Payload::Sync(sync)) = &head.last().unwrap().payload else {
-        unreachable!()
-    };
+    let Some(Payload::Sync(sync)) = &head.last().unwrap().payload else { unreachable!() };
     assert!(sync.open_message.is_some(), "no text so far");
-    assert_eq!(
-        (sync.last_seq, sync.state()),
-        (3, pb::SessionState::Running)
-    );
+    assert_eq!((sync.last_seq, sync.state()), (3, pb::SessionState::Running));
     head.iter().for_each(|event| screen.show(event));
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
     let request = pb::WatchEventsRequest {
         session_id: "s".to_owned(),
         follow: true,
-        stream: Some(pb::StreamOptions {
-            omit_deltas: true,
-            ..pb::StreamOptions::default()
-        }),
+        stream: Some(pb::StreamOptions { omit_deltas: true, ..pb::StreamOptions::default() }),
         ..pb::WatchEventsRequest::default()
     };
-    let mut plain = other
-        .turns()
-        .watch_events(request)
-        .await
-        .unwrap()
-        .into_inner();
+    let mut plain = other.turns().watch_events(request).await.unwrap().into_inner();
     host.release("more");
     host.release("end");
-    let whole = until(&mut plain, |payload| {
-        matches!(payload, Payload::ActionRequired(_))
-    })
-    .await;
+    let whole = until(&mut plain, |payload| matches!(payload, Payload::ActionRequired(_))).await;
     assert_eq!(written(&whole), BTreeMap::new(), "deltas were not wanted");
     while screen.cursor < *seqs(&whole).last().unwrap() {
         screen.show(&next(&mut stream).await.unwrap().unwrap());
@@ -300,10 +198,7 @@ async fn partial_text_is_stored_only_while_another_replica_has_a_reader() {
     let host = Host::with(speaks()).await;
     let other = host.beside(speaks()).await;
     for host in [&host, &other] {
-        eventually("the replica to hear wake-ups", || async {
-            host.replica.engine.receives_wakeups()
-        })
-        .await;
+        eventually("the replica to hear wake-ups", || async { host.replica.engine.receives_wakeups() }).await;
     }
     let mut own = host.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
@@ -341,11 +236,7 @@ async fn partial_text_of_a_dead_replica_is_voided_on_every_other() {
             screen.show(&next(stream).await.unwrap().unwrap());
         }
         read_until(stream, screen, &["Hm.", "One ☂"]).await;
-        assert_ne!(
-            screen.open.keys().next().unwrap().0,
-            lost,
-            "the words of the lost replica are still shown"
-        );
+        assert_ne!(screen.open.keys().next().unwrap().0, lost, "the words of the lost replica are still shown");
     }
     for host in [&gone, &first, &second] {
         host.release("more");
@@ -356,10 +247,7 @@ async fn partial_text_of_a_dead_replica_is_voided_on_every_other() {
             screen.show(&next(stream).await.unwrap().unwrap());
         }
     }
-    assert_eq!(
-        message_text(messages(&first.events("s", "", 0, 100).await)[1]),
-        "One ☂ and more"
-    );
+    assert_eq!(message_text(messages(&first.events("s", "", 0, 100).await)[1]), "One ☂ and more");
     gone.at_rest().await;
     none_left(&first).await;
 }
@@ -372,21 +260,13 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % bound
     }
 }
 
 /// A client that reads a few events, disconnects, and reconnects to a random replica, until the turn has ended.
-async fn restless(
-    hosts: &[Host],
-    session: &str,
-    dice: &mut Dice,
-    dies_after: Option<usize>,
-) -> (Screen, usize) {
+async fn restless(hosts: &[Host], session: &str, dice: &mut Dice, dies_after: Option<usize>) -> (Screen, usize) {
     let mut screen = Screen::default();
     let mut visits = 0;
     let mut alive = 0;
@@ -402,17 +282,14 @@ async fn restless(
             let event = next(&mut stream).await.unwrap().unwrap();
             screen.show(&event);
             let calls = match &event.payload {
-                Some(Payload::Sync(sync)) => sync
-                    .pending_calls
-                    .iter()
-                    .map(|it| it.call.as_ref().unwrap().call_id.clone())
-                    .collect(),
+                Some(Payload::Sync(sync)) => {
+                    sync.pending_calls.iter().map(|it| it.call.as_ref().unwrap().call_id.clone()).collect()
+                }
                 Some(Payload::ActionRequired(action)) => action.result_call_ids.clone(),
                 _ => Vec::new(),
             };
             if !calls.is_empty() {
-                host.submit(session, calls.iter().map(|id| result(id, "fine")).collect())
-                    .await;
+                host.submit(session, calls.iter().map(|id| result(id, "fine")).collect()).await;
             }
             if screen.over {
                 break;
@@ -426,8 +303,7 @@ async fn restless(
 /// seed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas() {
-    const WORDS: &str =
-        "All the words of a long answer, one after the other — and not one of them twice ☂.";
+    const WORDS: &str = "All the words of a long answer, one after the other — and not one of them twice ☂.";
     let options = || {
         answering(&[
             json!([{"reasoning": "Let me think.", "delay_ms": 2}, {"text": WORDS, "chunk_chars": 2, "delay_ms": 5}, call("look")]),
@@ -438,11 +314,7 @@ async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas
     let mut most = 0;
     for seed in 0..8 {
         let first = Host::with(options()).await;
-        let hosts = [
-            first.beside(options()).await,
-            first.beside(options()).await,
-            first,
-        ];
+        let hosts = [first.beside(options()).await, first.beside(options()).await, first];
         let mut dice = Dice(seed);
         // With every second seed, the replica that runs the turn dies during the test.
         let dies_after = (seed % 2 == 1).then(|| 1 + dice.below(6));
@@ -455,10 +327,7 @@ async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas
         shown += screen.shown;
         most = most.max(visits);
     }
-    assert!(
-        shown > WORDS.len(),
-        "words were shown before they were committed: {shown}"
-    );
+    assert!(shown > WORDS.len(), "words were shown before they were committed: {shown}");
     assert!(most > 8, "the readers moved: {most}");
 }
 
@@ -468,39 +337,20 @@ async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas
 /// A connection whose windows are too small for a stream to buffer much.
 async fn narrow(replica: &Replica) -> TurnServiceClient<Channel> {
     let endpoint = Channel::from_shared(format!("http://{}", replica.address)).unwrap();
-    let endpoint = endpoint
-        .initial_stream_window_size(1024)
-        .initial_connection_window_size(65_535);
+    let endpoint = endpoint.initial_stream_window_size(1024).initial_connection_window_size(65_535);
     TurnServiceClient::new(endpoint.connect().await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_reader_blocks_nobody_and_gets_everything_later() {
     let long = json!([{"text": "Hear "}, {"repeat": {"text": "word ", "times": 20_000}}]);
-    let options = Options {
-        stream: StreamConfig {
-            reader_events: 4,
-            reader_bytes: 4096,
-        },
-        ..answering(&[long])
-    };
+    let options = Options { stream: StreamConfig { reader_events: 4, reader_bytes: 4096 }, ..answering(&[long]) };
     let host = Host::with(options).await;
     host.ask("s", "Hello").await;
     let mut stalled = Vec::new();
     for _ in 0..8 {
-        let request = pb::WatchEventsRequest {
-            session_id: "s".to_owned(),
-            follow: true,
-            ..Default::default()
-        };
-        stalled.push(
-            narrow(&host.replica)
-                .await
-                .watch_events(request)
-                .await
-                .unwrap()
-                .into_inner(),
-        );
+        let request = pb::WatchEventsRequest { session_id: "s".to_owned(), follow: true, ..Default::default() };
+        stalled.push(narrow(&host.replica).await.watch_events(request).await.unwrap().into_inner());
     }
     let mut quick = host.watch("s", "", 0).await;
     let mut screen = Screen::default();
@@ -530,26 +380,13 @@ async fn an_idle_stream_sends_heartbeats() {
         after_seq: 6,
         follow: true,
         stream: Some(pb::StreamOptions {
-            heartbeat_interval: Some(prost_types::Duration {
-                seconds: 1,
-                nanos: 0,
-            }),
+            heartbeat_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
             ..pb::StreamOptions::default()
         }),
         ..pb::WatchEventsRequest::default()
     };
-    let mut stream = host
-        .turns()
-        .watch_events(request)
-        .await
-        .unwrap()
-        .into_inner();
-    let seen = until(&mut stream, |payload| {
-        matches!(payload, Payload::Heartbeat(_))
-    })
-    .await;
-    let Some(Payload::Heartbeat(beat)) = &seen.last().unwrap().payload else {
-        unreachable!()
-    };
+    let mut stream = host.turns().watch_events(request).await.unwrap().into_inner();
+    let seen = until(&mut stream, |payload| matches!(payload, Payload::Heartbeat(_))).await;
+    let Some(Payload::Heartbeat(beat)) = &seen.last().unwrap().payload else { unreachable!() };
     assert_eq!((beat.last_seq, seqs(&seen)), (6, Vec::new()));
 }

@@ -26,12 +26,7 @@ const SHAPES: [PromptFormat; 6] = [
     PromptFormat::AiSdk7,
 ];
 
-async fn export(
-    host: &Host,
-    session: &str,
-    format: PromptFormat,
-    page_size: i32,
-) -> Vec<pb::ExportedMessage> {
+async fn export(host: &Host, session: &str, format: PromptFormat, page_size: i32) -> Vec<pb::ExportedMessage> {
     let mut messages = Vec::new();
     let mut page_token = String::new();
     loop {
@@ -96,11 +91,7 @@ async fn an_export_is_imported_again_as_the_same_conversation_in_every_shape() {
         let to = format!("to {format:?}").replace(' ', "-");
         for session in [&from, &to] {
             let session_id = session.clone();
-            host.create(pb::Session {
-                session_id,
-                ..pb::Session::default()
-            })
-            .await;
+            host.create(pb::Session { session_id, ..pb::Session::default() }).await;
         }
         let messages_model = "main/model".to_owned();
         let import = pb::AppendMessagesRequest {
@@ -116,10 +107,7 @@ async fn an_export_is_imported_again_as_the_same_conversation_in_every_shape() {
             .map(|message| message.model.as_str())
             .collect();
         assert_eq!(models, ["main/model", "main/model"], "{format:?}");
-        let import = pb::AppendMessagesRequest {
-            messages_model,
-            ..append(&to, format, &joined(&exported))
-        };
+        let import = pb::AppendMessagesRequest { messages_model, ..append(&to, format, &joined(&exported)) };
         host.try_append(import).await.unwrap();
         let (before, after) = (host.messages(&from).await, host.messages(&to).await);
         assert_eq!(stored(&after), stored(&before), "{format:?}");
@@ -129,11 +117,7 @@ async fn an_export_is_imported_again_as_the_same_conversation_in_every_shape() {
 /// Row S15
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_has_everything_that_was_said_and_tells_what_became_of_it() {
-    let host = Host::with(answering(
-        &[json!([{"text": "We"}, {"stall": true}])],
-        &in_short(),
-    ))
-    .await;
+    let host = Host::with(answering(&[json!([{"text": "We"}, {"stall": true}])], &in_short())).await;
     let policy = pb::CompactionPolicy::default();
     session(&host, 100_000, policy, &[1_000; 5]).await;
     host.contexts().compact(request("k")).await.unwrap();
@@ -161,27 +145,11 @@ async fn an_export_has_everything_that_was_said_and_tells_what_became_of_it() {
         let exported = export(&host, "s", format, 3).await;
         let marks: Vec<(&str, i64, bool, &str, i64)> = exported
             .iter()
-            .map(|it| {
-                (
-                    it.message_id.as_str(),
-                    it.seq,
-                    it.is_summary,
-                    it.compacted_by.as_str(),
-                    it.voided_at_seq,
-                )
-            })
+            .map(|it| (it.message_id.as_str(), it.seq, it.is_summary, it.compacted_by.as_str(), it.voided_at_seq))
             .collect();
         let expected: Vec<(&str, i64, bool, &str, i64)> = listed
             .iter()
-            .map(|it| {
-                (
-                    it.message_id.as_str(),
-                    it.seq,
-                    it.is_summary,
-                    it.compacted_by.as_str(),
-                    it.voided_at_seq,
-                )
-            })
+            .map(|it| (it.message_id.as_str(), it.seq, it.is_summary, it.compacted_by.as_str(), it.voided_at_seq))
             .collect();
         assert_eq!(marks, expected, "{format:?}");
         assert!(marks.iter().any(|(_, _, is_summary, _, _)| *is_summary));
@@ -190,67 +158,37 @@ async fn an_export_has_everything_that_was_said_and_tells_what_became_of_it() {
         let pruned: Vec<&String> = exported.iter().flat_map(|it| &it.pruned_call_ids).collect();
         assert!(!pruned.is_empty(), "{format:?}");
         for message in exported.iter().filter(|it| !it.pruned_call_ids.is_empty()) {
-            assert!(
-                !message.messages_json.contains("cleared"),
-                "{format:?}: pruned results are whole"
-            );
+            assert!(!message.messages_json.contains("cleared"), "{format:?}: pruned results are whole");
         }
-        let kept =
-            |message: &&pb::ExportedMessage| !message.is_summary && message.voided_at_seq == 0;
+        let kept = |message: &&pb::ExportedMessage| !message.is_summary && message.voided_at_seq == 0;
         let said: Vec<pb::ExportedMessage> = exported.iter().filter(kept).cloned().collect();
         let again = format!("again-{format:?}");
-        host.create(pb::Session {
-            session_id: again.clone(),
-            ..pb::Session::default()
-        })
-        .await;
+        host.create(pb::Session { session_id: again.clone(), ..pb::Session::default() }).await;
         let request = append(&again, format, &joined(&said));
         host.try_append(request).await.unwrap();
         let outlines = |messages: &[pb::Message]| -> Vec<String> {
-            let valid = messages
-                .iter()
-                .filter(|it| !it.is_summary && it.voided_at_seq == 0);
+            let valid = messages.iter().filter(|it| !it.is_summary && it.voided_at_seq == 0);
             valid.map(outline).collect()
         };
-        assert_eq!(
-            outlines(&host.messages(&again).await),
-            outlines(&listed),
-            "{format:?}"
-        );
+        assert_eq!(outlines(&host.messages(&again).await), outlines(&listed), "{format:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_beyond_1_mib_is_exported_as_a_blob() {
-    let options = Options::default().script(
-        "it",
-        r#"{"steps": [{"say": [{"text": "Fine."}]}]}"#.to_owned(),
-    );
+    let options = Options::default().script("it", r#"{"steps": [{"say": [{"text": "Fine."}]}]}"#.to_owned());
     let host = Host::with(options).await;
     host.with_turns("s", &[]).await;
-    let large = message(
-        pb::Role::User,
-        vec![text(&"a".repeat(900 * 1024)), text(&"b".repeat(900 * 1024))],
-    );
-    host.append("s", vec![large, says(pb::Role::User, "Well?")])
-        .await;
+    let large = message(pb::Role::User, vec![text(&"a".repeat(900 * 1024)), text(&"b".repeat(900 * 1024))]);
+    host.append("s", vec![large, says(pb::Role::User, "Well?")]).await;
     host.append("s", one_turn("c", 10)).await;
     let exported = export(&host, "s", PromptFormat::OpenaiChat, 0).await;
     assert_eq!(ids(&host.messages("s").await).len(), exported.len());
     let blob = exported[0].messages_blob.clone().unwrap();
-    assert_eq!(
-        (exported[0].messages_json.as_str(), blob.media_type.as_str()),
-        ("", "application/json")
-    );
-    let request = pb::GetBlobRequest {
-        blob_id: blob.blob_id,
-        ..pb::GetBlobRequest::default()
-    };
+    assert_eq!((exported[0].messages_json.as_str(), blob.media_type.as_str()), ("", "application/json"));
+    let request = pb::GetBlobRequest { blob_id: blob.blob_id, ..pb::GetBlobRequest::default() };
     let (_, content) = host.replica.blob(request).await;
     let whole: Value = serde_json::from_slice(&content).unwrap();
-    assert_eq!(
-        whole[0]["content"][1]["text"].as_str().map(str::len),
-        Some(900 * 1024)
-    );
+    assert_eq!(whole[0]["content"][1]["text"].as_str().map(str::len), Some(900 * 1024));
     assert!(exported[1..].iter().all(|it| it.messages_blob.is_none()));
 }

@@ -18,8 +18,8 @@ use tonic::Code;
 use crate::harness::{
     Host, Options,
     events::{
-        all, completed, failed, kind, kinds, message_text, messages, outline, requested, seqs,
-        turn_id, until, until_action, until_written,
+        all, completed, failed, kind, kinds, message_text, messages, outline, requested, seqs, turn_id, until,
+        until_action, until_written,
     },
     host::{answering, call, refusal, until as eventually},
     requests::{result, tools, turn},
@@ -45,18 +45,9 @@ struct Services {
 
 impl Services {
     async fn with(options: Options) -> Self {
-        let [first, second, third] = [
-            Upstream::start().await,
-            Upstream::start().await,
-            Upstream::start().await,
-        ];
+        let [first, second, third] = [Upstream::start().await, Upstream::start().await, Upstream::start().await];
         let host = Host::with(options_of(options, &[&first, &second, &third])).await;
-        Self {
-            host,
-            first,
-            second,
-            third,
-        }
+        Self { host, first, second, third }
     }
 
     async fn start() -> Self {
@@ -71,10 +62,7 @@ impl Services {
 
 fn options_of(options: Options, services: &[&Upstream]) -> Options {
     let named = ["first", "second", "third"].into_iter().zip(services);
-    let options = Options {
-        call_attempts: 2,
-        ..options
-    };
+    let options = Options { call_attempts: 2, ..options };
     named.fold(options, |options, (name, service)| {
         let windows = [("gpt-4o", if name == "second" { 8_000 } else { 100_000 })];
         let provider = declaring(name, service.settings(), "openai", &windows);
@@ -84,9 +72,7 @@ fn options_of(options: Options, services: &[&Upstream]) -> Options {
 
 /// A turn in a session on the first of these models, with the others as fallbacks.
 fn asks(models: &[&str]) -> pb::ExecuteTurnRequest {
-    let [own, others @ ..] = models else {
-        panic!("a session has a model")
-    };
+    let [own, others @ ..] = models else { panic!("a session has a model") };
     pb::ExecuteTurnRequest {
         session: Some(pb::Session {
             model: (*own).to_owned(),
@@ -121,9 +107,7 @@ fn fallbacks(events: &[pb::Event]) -> Vec<(pb::Event, pb::ModelFallback)> {
 /// Rows D20 and F21
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_goes_on_with_the_next_model_when_its_own_cannot_be_called() {
-    use FailureReason::{
-        ProviderAuth, ProviderBadRequest, ProviderOverloaded, ProviderRateLimited, ProviderTimeout,
-    };
+    use FailureReason::{ProviderAuth, ProviderBadRequest, ProviderOverloaded, ProviderRateLimited, ProviderTimeout};
     let table = [
         (503, "overloaded", 2, ProviderOverloaded),
         (529, "overloaded_error", 2, ProviderOverloaded),
@@ -147,44 +131,23 @@ async fn a_turn_goes_on_with_the_next_model_when_its_own_cannot_be_called() {
             &["turn_started", "message_committed", "step_started"][..],
             if calls == 2 { &retry[..] } else { &[] },
             &retry,
-            &[
-                "model_fallback",
-                "message_committed",
-                "usage_recorded",
-                "turn_completed",
-            ],
+            &["model_fallback", "message_committed", "usage_recorded", "turn_completed"],
         ]
         .concat();
-        let durable: Vec<_> = kinds(&seen)
-            .into_iter()
-            .filter(|kind| *kind != "notice")
-            .collect();
+        let durable: Vec<_> = kinds(&seen).into_iter().filter(|kind| *kind != "notice").collect();
         assert_eq!(durable, expected, "{status} {code}");
-        assert_eq!(
-            seqs(&seen),
-            (1..=i64::try_from(expected.len()).unwrap()).collect::<Vec<_>>()
-        );
-        let [(event, fallback)] = &fallbacks(&seen)[..] else {
-            panic!("not one fallback")
-        };
+        assert_eq!(seqs(&seen), (1..=i64::try_from(expected.len()).unwrap()).collect::<Vec<_>>());
+        let [(event, fallback)] = &fallbacks(&seen)[..] else { panic!("not one fallback") };
         assert_eq!((event.step, event.attempt), (1, calls), "{status} {code}");
         assert_eq!(
-            (
-                fallback.from_model.as_str(),
-                fallback.to_model.as_str(),
-                fallback.reason()
-            ),
+            (fallback.from_model.as_str(), fallback.to_model.as_str(), fallback.reason()),
             (FIRST, SECOND, reason),
             "{status} {code}"
         );
         let answer = messages(&seen).pop().unwrap();
         assert_eq!(message_text(answer), "Done.");
         assert_eq!(answer.response.as_ref().unwrap().model, SECOND);
-        assert_eq!(
-            services.calls(),
-            [usize::try_from(calls).unwrap(), 1, 0],
-            "{status} {code}"
-        );
+        assert_eq!(services.calls(), [usize::try_from(calls).unwrap(), 1, 0], "{status} {code}");
         let end = completed(&seen).result.as_ref().unwrap();
         assert_eq!(end.total_usage.unwrap().calls, i64::from(calls) + 1);
         let stored = services.host.turn("s", &turn_id(&seen)).await;
@@ -202,9 +165,7 @@ async fn a_service_that_cannot_be_reached_is_replaced_too() {
     drop(gone);
     let host = Host::with(options).await;
     let seen = host.run(asks(&[FIRST, SECOND])).await;
-    let [(_, fallback)] = &fallbacks(&seen)[..] else {
-        panic!("not one fallback: {:?}", kinds(&seen))
-    };
+    let [(_, fallback)] = &fallbacks(&seen)[..] else { panic!("not one fallback: {:?}", kinds(&seen)) };
     assert_eq!(fallback.reason(), FailureReason::ProviderBroken);
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
 }
@@ -215,19 +176,10 @@ async fn errors_of_the_request_do_not_change_the_model() {
     use FailureReason::{ContextOverflow, ProviderBadRequest};
     let flagged = json!({"error": {"message": "Flagged.", "code": 403, "metadata": {"reasons": ["violence"], "flagged_input": "Go on."}}});
     let table = [
-        (
-            Reply::error(400, "content_filter", "Filtered."),
-            ProviderBadRequest,
-        ),
+        (Reply::error(400, "content_filter", "Filtered."), ProviderBadRequest),
         (Reply::json(403, &flagged), ProviderBadRequest),
-        (
-            Reply::error(400, "invalid_request_error", "Bad."),
-            ProviderBadRequest,
-        ),
-        (
-            Reply::error(400, "context_length_exceeded", "Too long."),
-            ContextOverflow,
-        ),
+        (Reply::error(400, "invalid_request_error", "Bad."), ProviderBadRequest),
+        (Reply::error(400, "context_length_exceeded", "Too long."), ContextOverflow),
     ];
     for (reply, reason) in table {
         let services = Services::start().await;
@@ -237,9 +189,7 @@ async fn errors_of_the_request_do_not_change_the_model() {
         assert_eq!((services.calls(), fallbacks(&seen).len()), ([1, 0, 0], 0));
     }
     let services = Services::start().await;
-    services.first.answer(Reply::events(
-        [event(&json!({"content": "So"})), finished("content_filter")].concat(),
-    ));
+    services.first.answer(Reply::events([event(&json!({"content": "So"})), finished("content_filter")].concat()));
     let seen = services.host.run(asks(&[FIRST, SECOND])).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::ContentFilter);
     assert_eq!(services.calls(), [1, 0, 0]);
@@ -252,33 +202,21 @@ async fn a_turn_without_a_model_left_fails_as_its_last_call_did() {
     for _ in 0..2 {
         services.first.answer(overloaded());
     }
-    services
-        .second
-        .answer(Reply::error(401, "invalid_api_key", "No."));
+    services.second.answer(Reply::error(401, "invalid_api_key", "No."));
     for words in ["Three.", "Four."] {
         services.third.answer(Reply::error(500, "broken", words));
     }
     let seen = services.host.run(asks(&[FIRST, SECOND, THIRD])).await;
     let failure = failed(&seen).failure.as_ref().unwrap();
     assert_eq!(
-        (
-            failure.reason(),
-            failure.provider.as_str(),
-            failure.message.as_str()
-        ),
+        (failure.reason(), failure.provider.as_str(), failure.message.as_str()),
         (FailureReason::ProviderOverloaded, "third", "Four.")
     );
     assert_eq!(services.calls(), [2, 1, 2], "each has its own retries");
     let told = fallbacks(&seen);
-    let order: Vec<_> = told
-        .iter()
-        .map(|(event, fallback)| (event.attempt, fallback.to_model.as_str()))
-        .collect();
+    let order: Vec<_> = told.iter().map(|(event, fallback)| (event.attempt, fallback.to_model.as_str())).collect();
     assert_eq!(order, [(2, SECOND), (3, THIRD)]);
-    assert_eq!(
-        outline(&services.host.messages("s").await),
-        ["USER: \"Go on.\""]
-    );
+    assert_eq!(outline(&services.host.messages("s").await), ["USER: \"Go on.\""]);
 }
 
 /// Row D20
@@ -288,15 +226,9 @@ async fn a_turn_whose_model_is_listed_goes_on_with_those_that_follow_it() {
     for service in [&services.second, &services.third] {
         service.answer(Reply::error(401, "invalid_api_key", "No."));
     }
-    let request = pb::ExecuteTurnRequest {
-        model: SECOND.to_owned(),
-        ..asks(&[FIRST, SECOND, THIRD])
-    };
+    let request = pb::ExecuteTurnRequest { model: SECOND.to_owned(), ..asks(&[FIRST, SECOND, THIRD]) };
     let seen = services.host.run(request).await;
-    assert_eq!(
-        failed(&seen).failure.as_ref().unwrap().reason(),
-        FailureReason::ProviderAuth
-    );
+    assert_eq!(failed(&seen).failure.as_ref().unwrap().reason(), FailureReason::ProviderAuth);
     assert_eq!(services.calls(), [0, 1, 1]);
 }
 
@@ -305,11 +237,7 @@ async fn a_turn_whose_model_is_listed_goes_on_with_those_that_follow_it() {
 async fn text_of_the_model_that_failed_is_voided() {
     let services = Services::start().await;
     let error = "data: {\"error\":{\"message\":\"No more.\",\"code\":\"insufficient_quota\"}}\n\n";
-    services.first.answer(
-        Reply::events(event(&json!({"content": "Half of"})))
-            .hold("shown")
-            .then(error),
-    );
+    services.first.answer(Reply::events(event(&json!({"content": "Half of"}))).hold("shown").then(error));
     services.second.answer(Reply::events(answer(&["All."])));
     let mut stream = services.host.execute(asks(&[FIRST, SECOND])).await;
     let mut seen = until_written(&mut stream, "Half of").await;
@@ -325,20 +253,13 @@ async fn text_of_the_model_that_failed_is_voided() {
     });
     assert_eq!(voided, shown);
     assert_eq!(fallbacks(&seen).len(), 1);
-    assert_eq!(
-        outline(&services.host.messages("s").await),
-        ["USER: \"Go on.\"", "ASSISTANT: \"All.\""]
-    );
+    assert_eq!(outline(&services.host.messages("s").await), ["USER: \"Go on.\"", "ASSISTANT: \"All.\""]);
 }
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rest_of_a_turn_calls_the_fallback_and_the_next_turn_the_sessions_model() {
-    let services = Services::with(Options {
-        context: ContextPolicy::default(),
-        ..Options::default()
-    })
-    .await;
+    let services = Services::with(Options { context: ContextPolicy::default(), ..Options::default() }).await;
     for _ in 0..2 {
         services.first.answer(overloaded());
     }
@@ -348,10 +269,7 @@ async fn the_rest_of_a_turn_calls_the_fallback_and_the_next_turn_the_sessions_mo
     let mut stream = host.execute(asks(&[FIRST, SECOND])).await;
     let (mut seen, _) = until_action(&mut stream).await;
     let stats = host.stats("s").await;
-    assert_eq!(
-        (stats.model.as_str(), stats.context_window),
-        (SECOND, 8_000)
-    );
+    assert_eq!((stats.model.as_str(), stats.context_window), (SECOND, 8_000));
     let calls = requested(&seen);
     host.submit("s", vec![result(&calls[0], "fine")]).await;
     seen.extend(all(&mut stream).await);
@@ -378,12 +296,8 @@ async fn the_rest_of_a_turn_calls_the_fallback_and_the_next_turn_the_sessions_mo
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_taken_over_after_a_fallback_goes_on_with_the_fallback() {
     let services = Services::start().await;
-    services
-        .first
-        .answer(Reply::error(401, "invalid_api_key", "No."));
-    services
-        .second
-        .answer(Reply::events(event(&json!({"content": "Half"}))).stall());
+    services.first.answer(Reply::error(401, "invalid_api_key", "No."));
+    services.second.answer(Reply::events(event(&json!({"content": "Half"}))).stall());
     let host = &services.host;
     let all_of = [&services.first, &services.second, &services.third];
     let heir = host.beside(options_of(Options::default(), &all_of)).await;
@@ -394,11 +308,7 @@ async fn a_turn_taken_over_after_a_fallback_goes_on_with_the_fallback() {
 
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     let seen = all(&mut watch).await;
-    assert!(
-        kinds(&seen).contains(&"turn_recovered"),
-        "{:?}",
-        kinds(&seen)
-    );
+    assert!(kinds(&seen).contains(&"turn_recovered"), "{:?}", kinds(&seen));
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     assert_eq!(message_text(messages(&seen).last().unwrap()), "Whole.");
     assert_eq!(services.calls(), [1, 2, 0], "the first is not called again");
@@ -420,23 +330,12 @@ async fn a_model_that_is_no_longer_configured_is_replaced() {
     let turn = turn_id(&head);
     before.replica.drain(Duration::ZERO).await;
 
-    let host = before
-        .beside(options_of(Options::default(), &[&second, &second]))
-        .await;
-    host.submit("s", vec![result(&requested(&head)[0], "found")])
-        .await;
-    eventually("the turn to end", || async {
-        host.turn("s", &turn).await.state() == TurnState::Completed
-    })
-    .await;
+    let host = before.beside(options_of(Options::default(), &[&second, &second])).await;
+    host.submit("s", vec![result(&requested(&head)[0], "found")]).await;
+    eventually("the turn to end", || async { host.turn("s", &turn).await.state() == TurnState::Completed }).await;
     let seen = host.events("s", "", 0, 100).await;
-    let [(_, fallback)] = &fallbacks(&seen)[..] else {
-        panic!("not one fallback: {:?}", kinds(&seen))
-    };
-    assert_eq!(
-        (fallback.from_model.as_str(), fallback.reason()),
-        ("scripted/it", FailureReason::ModelNotFound)
-    );
+    let [(_, fallback)] = &fallbacks(&seen)[..] else { panic!("not one fallback: {:?}", kinds(&seen)) };
+    assert_eq!((fallback.from_model.as_str(), fallback.reason()), ("scripted/it", FailureReason::ModelNotFound));
     host.assert_counted("s").await;
 }
 
@@ -445,17 +344,12 @@ async fn a_model_that_is_no_longer_configured_is_replaced() {
 async fn reasoning_stays_with_the_model_that_wrote_it_across_a_fallback() {
     let claude = Upstream::start().await;
     let chat = Upstream::start().await;
-    let declared = DeclaredModel {
-        context_window: Some(100_000),
-        ..DeclaredModel::default()
-    };
+    let declared = DeclaredModel { context_window: Some(100_000), ..DeclaredModel::default() };
     let models = BTreeMap::from([("claude-haiku-5-5".to_owned(), declared)]);
     let provider = Anthropic::new("claude", claude.settings_for(Api::Anthropic), models).unwrap();
     let options = options_of(Options::default(), &[&chat]).provider("claude", Arc::new(provider));
     let host = Host::with(options).await;
-    let thinks = Answer::default()
-        .thinking("Let me look.")
-        .call("c1", "look", &json!({}));
+    let thinks = Answer::default().thinking("Let me look.").call("c1", "look", &json!({}));
     claude.answer(thinks.reply());
     for _ in 0..2 {
         claude.answer(refused(529, "overloaded_error", "Overloaded."));
@@ -465,9 +359,7 @@ async fn reasoning_stays_with_the_model_that_wrote_it_across_a_fallback() {
     let request = asks(&["claude/claude-haiku-5-5", FIRST]);
     let seen = host.run_with(request, fine).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
-    let [(event, _)] = &fallbacks(&seen)[..] else {
-        panic!("not one fallback")
-    };
+    let [(event, _)] = &fallbacks(&seen)[..] else { panic!("not one fallback") };
     assert_eq!((event.step, event.attempt), (2, 2));
     let sent = chat.requests().pop().unwrap();
     assert!(!sent.body.contains("Let me look."), "{}", sent.body);
@@ -485,10 +377,7 @@ async fn reasoning_stays_with_the_model_that_wrote_it_across_a_fallback() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_prompt_is_made_to_fit_the_window_of_the_fallback() {
     let context = ContextPolicy {
-        compaction: CompactionPolicy {
-            enabled: false,
-            ..CompactionPolicy::default()
-        },
+        compaction: CompactionPolicy { enabled: false, ..CompactionPolicy::default() },
         prune: PrunePolicy {
             mode: PruneMode::OnOverflow,
             minimum_tokens: 1,
@@ -498,11 +387,7 @@ async fn the_prompt_is_made_to_fit_the_window_of_the_fallback() {
         },
         ..ContextPolicy::default()
     };
-    let services = Services::with(Options {
-        context,
-        ..Options::default()
-    })
-    .await;
+    let services = Services::with(Options { context, ..Options::default() }).await;
     services.first.answer(looks());
     services.first.answer(looks());
     for _ in 0..2 {
@@ -512,20 +397,10 @@ async fn the_prompt_is_made_to_fit_the_window_of_the_fallback() {
     let host = &services.host;
     let much = |call: &pb::ToolCall| result(&call.call_id, &"word ".repeat(4_000));
     let seen = host.run_with(asks(&[FIRST, SECOND]), much).await;
-    assert_eq!(
-        completed(&seen).reason(),
-        CompletionReason::Stop,
-        "{:?}",
-        kinds(&seen)
-    );
-    let [(_, fallback)] = &fallbacks(&seen)[..] else {
-        panic!("not one fallback")
-    };
+    assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{:?}", kinds(&seen));
+    let [(_, fallback)] = &fallbacks(&seen)[..] else { panic!("not one fallback") };
     assert_eq!(fallback.context_window, 8_000);
-    let after: Vec<_> = kinds(&seen)
-        .into_iter()
-        .skip_while(|kind| *kind != "model_fallback")
-        .collect();
+    let after: Vec<_> = kinds(&seen).into_iter().skip_while(|kind| *kind != "model_fallback").collect();
     assert!(after.contains(&"context_pruned"), "{after:?}");
     assert_eq!(services.calls(), [4, 1, 0]);
 }
@@ -534,45 +409,23 @@ async fn the_prompt_is_made_to_fit_the_window_of_the_fallback() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_after_a_fallback_ends_the_turn() {
     let services = Services::start().await;
-    services
-        .first
-        .answer(Reply::error(401, "invalid_api_key", "No."));
-    services
-        .second
-        .answer(Reply::events(event(&json!({"content": "Half"}))).stall());
+    services.first.answer(Reply::error(401, "invalid_api_key", "No."));
+    services.second.answer(Reply::events(event(&json!({"content": "Half"}))).stall());
     let host = &services.host;
     let mut stream = host.execute(asks(&[FIRST, SECOND])).await;
-    let head = until(&mut stream, |payload| {
-        matches!(payload, Payload::TextDelta(_))
-    })
-    .await;
+    let head = until(&mut stream, |payload| matches!(payload, Payload::TextDelta(_))).await;
     assert_eq!(fallbacks(&head).len(), 1);
     host.cancel("s", "").await;
-    assert_eq!(
-        kind(all(&mut stream).await.last().unwrap()),
-        "turn_cancelled"
-    );
+    assert_eq!(kind(all(&mut stream).await.last().unwrap()), "turn_cancelled");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fallback_models_that_do_not_exist_are_refused() {
     let services = Services::start().await;
-    let status = services
-        .host
-        .try_execute(asks(&[FIRST, "nowhere/gpt-4o"]))
-        .await
-        .unwrap_err();
+    let status = services.host.try_execute(asks(&[FIRST, "nowhere/gpt-4o"])).await.unwrap_err();
     let (code, reason, _) = refusal(&status, "");
     assert_eq!((code, reason.as_str()), (Code::NotFound, "MODEL_NOT_FOUND"));
-    let status = services
-        .host
-        .try_execute(asks(&[FIRST, SECOND, FIRST]))
-        .await
-        .unwrap_err();
+    let status = services.host.try_execute(asks(&[FIRST, SECOND, FIRST])).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(
-        status.message().contains("fallback_models[1]"),
-        "{}",
-        status.message()
-    );
+    assert!(status.message().contains("fallback_models[1]"), "{}", status.message());
 }

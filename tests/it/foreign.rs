@@ -24,11 +24,7 @@ fn talks() -> Options {
     answering(&[json!([{"text": "Fine."}])])
 }
 
-pub(crate) fn append(
-    session: &str,
-    format: PromptFormat,
-    messages: &Value,
-) -> pb::AppendMessagesRequest {
+pub(crate) fn append(session: &str, format: PromptFormat, messages: &Value) -> pb::AppendMessagesRequest {
     pb::AppendMessagesRequest {
         session_id: session.to_owned(),
         messages_json: messages.to_string(),
@@ -166,15 +162,11 @@ async fn a_conversation_in_any_shape_continues_over_any_protocol() {
         for format in FORMATS {
             let session = format!("{format:?}");
             create(&host, &session, &protocol.model()).await;
-            host.try_append(append(&session, format, &conversation(format)))
-                .await
-                .unwrap();
+            host.try_append(append(&session, format, &conversation(format))).await.unwrap();
             let listed: Vec<String> = host.messages(&session).await.iter().map(outline).collect();
             let listed = listed.join("\n").replace("thought | ", "");
             let results = match format {
-                PromptFormat::OpenaiChat | PromptFormat::OpenaiResponses => {
-                    "Tool look: A cat.\nTool list: Two."
-                }
+                PromptFormat::OpenaiChat | PromptFormat::OpenaiResponses => "Tool look: A cat.\nTool list: Two.",
                 _ => "Tool look: A cat. | list: Two.",
             };
             let expected = format!(
@@ -207,10 +199,7 @@ async fn imported_reasoning_goes_back_to_the_model_that_is_named() {
         for signature in ["sig-import", "enc-import"] {
             upstream.knows(signature);
         }
-        for (session, wrote, goes_back) in [
-            ("own", model.as_str(), true),
-            ("other", "elsewhere/large", false),
-        ] {
+        for (session, wrote, goes_back) in [("own", model.as_str(), true), ("other", "elsewhere/large", false)] {
             create(&host, session, &model).await;
             let request = pb::AppendMessagesRequest {
                 messages_model: wrote.to_owned(),
@@ -247,10 +236,7 @@ fn messages_of(body: &Value) -> Value {
         }
     }
     let fields = ["messages", "input", "contents"];
-    let mut messages = fields
-        .iter()
-        .find_map(|field| body.get(field).cloned())
-        .unwrap();
+    let mut messages = fields.iter().find_map(|field| body.get(field).cloned()).unwrap();
     unmark(&mut messages);
     messages
 }
@@ -271,14 +257,11 @@ async fn what_a_service_was_sent_is_sent_the_same_after_its_import() {
         upstream.answer(protocol.answer(again));
         upstream.answer(protocol.answer(Says::default().text("Done.")));
         let gives = |call: &pb::ToolCall| result(&call.call_id, "A \"cat\".\n");
-        host.run_with(turn("first", &model, "What is this?"), gives)
-            .await;
+        host.run_with(turn("first", &model, "What is this?"), gives).await;
         let sent = messages_of(&upstream.requests().pop().unwrap().json);
         create(&host, "second", &model).await;
-        let request = pb::AppendMessagesRequest {
-            messages_model: model.clone(),
-            ..append("second", protocol.format(), &sent)
-        };
+        let request =
+            pb::AppendMessagesRequest { messages_model: model.clone(), ..append("second", protocol.format(), &sent) };
         host.try_append(request).await.unwrap();
         upstream.answer(protocol.answer(Says::default().text("Done.")));
         let go_on = pb::ExecuteTurnRequest {
@@ -306,13 +289,9 @@ async fn an_imported_conversation_is_rendered_for_the_ai_sdk() {
             {"type": "tool-result", "toolCallId": "c3", "toolName": "look",
                 "output": {"type": "execution-denied", "reason": "Not now."}}]},
     ]);
-    came.as_array_mut()
-        .unwrap()
-        .extend(items(&denied).iter().cloned());
-    let request = pb::AppendMessagesRequest {
-        messages_model: MODEL.to_owned(),
-        ..append("s", PromptFormat::AiSdk, &came)
-    };
+    came.as_array_mut().unwrap().extend(items(&denied).iter().cloned());
+    let request =
+        pb::AppendMessagesRequest { messages_model: MODEL.to_owned(), ..append("s", PromptFormat::AiSdk, &came) };
     host.try_append(request).await.unwrap();
     let request = pb::RenderContextRequest {
         session_id: "s".to_owned(),
@@ -330,10 +309,7 @@ async fn an_imported_conversation_is_rendered_for_the_ai_sdk() {
     assert_eq!(prepared.into_inner().prompt.unwrap().request_json, shown);
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(items(&shown["messages"])[1..], items(&came)[1..]);
-    assert_eq!(
-        shown["tools"]["look"]["inputSchema"]["type"],
-        json!("object")
-    );
+    assert_eq!(shown["tools"]["look"]["inputSchema"]["type"], json!("object"));
 }
 
 fn items(messages: &Value) -> &[Value] {
@@ -346,10 +322,8 @@ async fn wrong_messages_of_another_api_are_refused_whole_with_their_places() {
     let host = Host::with(talks()).await;
     create(&host, "s", MODEL).await;
     let long = "x".repeat(1_100_000);
-    let call =
-        json!({"id": "c1", "type": "function", "function": {"name": "a b", "arguments": "{}"}});
-    let good =
-        json!({"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "a b", "arguments": "{}"}});
+    let good = json!({"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}});
     let table = [
         (
             json!([{"role": "user", "content": [{"type": "text", "text": long}, {"type": "poem"}]},
@@ -369,16 +343,10 @@ async fn wrong_messages_of_another_api_are_refused_whole_with_their_places() {
             vec![("messages_json[0].tool_calls[0]", FieldReason::Invalid)],
         ),
         (json!([]), vec![("messages_json", FieldReason::Required)]),
-        (
-            json!({"messages": []}),
-            vec![("messages_json", FieldReason::Invalid)],
-        ),
+        (json!({"messages": []}), vec![("messages_json", FieldReason::Invalid)]),
     ];
     for (messages, expected) in table {
-        let refused = host
-            .try_append(append("s", PromptFormat::OpenaiChat, &messages))
-            .await
-            .unwrap_err();
+        let refused = host.try_append(append("s", PromptFormat::OpenaiChat, &messages)).await.unwrap_err();
         let expected: Vec<_> = expected.into_iter().map(violation).collect();
         assert_eq!(violations(&refused), expected);
     }
@@ -388,10 +356,7 @@ async fn wrong_messages_of_another_api_are_refused_whole_with_their_places() {
     let refused = host.try_append(request.clone()).await.unwrap_err();
     let expected = violation(("messages_model", FieldReason::Required));
     assert_eq!(violations(&refused), [expected]);
-    let named = pb::AppendMessagesRequest {
-        messages_model: "large".to_owned(),
-        ..request
-    };
+    let named = pb::AppendMessagesRequest { messages_model: "large".to_owned(), ..request };
     let refused = host.try_append(named).await.unwrap_err();
     assert_eq!(violations(&refused)[0].0, "messages_model");
     assert!(host.messages("s").await.is_empty());

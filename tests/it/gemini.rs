@@ -31,10 +31,7 @@ fn options(upstream: &Upstream) -> Options {
 }
 
 fn asks(model: &str, words: &str) -> pb::ExecuteTurnRequest {
-    let system = pb::Session {
-        system_prompt: "Be brief.".to_owned(),
-        ..pb::Session::default()
-    };
+    let system = pb::Session { system_prompt: "Be brief.".to_owned(), ..pb::Session::default() };
     pb::ExecuteTurnRequest {
         tools: tools(&["look", "list"]),
         session: Some(system),
@@ -64,10 +61,7 @@ async fn a_turn_with_parallel_calls_returns_what_gemini_signed() {
     upstream.answer(two.reply());
     let third = Answer::default().call("look", &json!({})).signed();
     upstream.answer(third.reply());
-    let last = Answer::default()
-        .said(&["All ", "done."])
-        .part(json!({"text": ""}))
-        .signed();
+    let last = Answer::default().said(&["All ", "done."]).part(json!({"text": ""})).signed();
     upstream.answer(last.reply());
     upstream.answer(gemini::said(&["Bye."]));
     let host = Host::with(options(&upstream)).await;
@@ -85,21 +79,10 @@ async fn a_turn_with_parallel_calls_returns_what_gemini_signed() {
     let instructions = json!({"parts": [{"text": "Be brief."}]});
     assert_eq!(requests[0].json["systemInstruction"], instructions);
     let answer = sent(&upstream, 1);
-    let kinds: Vec<Vec<&String>> = answer
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|part| part.as_object().unwrap().keys().collect())
-        .collect();
+    let kinds: Vec<Vec<&String>> =
+        answer.as_array().unwrap().iter().map(|part| part.as_object().unwrap().keys().collect()).collect();
     // Reasoning without a signature does not have to be returned.
-    assert_eq!(
-        kinds,
-        [
-            vec!["text"],
-            vec!["functionCall", "thoughtSignature"],
-            vec!["functionCall"],
-        ]
-    );
+    assert_eq!(kinds, [vec!["text"], vec!["functionCall", "thoughtSignature"], vec!["functionCall"],]);
     assert_eq!(
         sent(&upstream, 2),
         json!([
@@ -138,8 +121,7 @@ async fn a_conversation_of_another_model_is_taken_by_gemini_3() {
     let mut first = call.clone();
     first["thoughtSignature"] = json!("skip_thought_signature_validator");
     assert_eq!(sent(&upstream, 3), json!([first, call]));
-    let response =
-        |words: &str| json!({"functionResponse": {"name": "look", "response": {"output": words}}});
+    let response = |words: &str| json!({"functionResponse": {"name": "look", "response": {"output": words}}});
     assert_eq!(
         sent(&upstream, 4),
         json!([
@@ -154,15 +136,10 @@ async fn a_conversation_of_another_model_is_taken_by_gemini_3() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_gemini_could_not_write_is_asked_for_again() {
     let upstream = Upstream::start().await;
-    let malformed = Answer::default()
-        .said(&["I look"])
-        .finished("MALFORMED_FUNCTION_CALL");
+    let malformed = Answer::default().said(&["I look"]).finished("MALFORMED_FUNCTION_CALL");
     upstream.answer(malformed.reply());
     upstream.answer(gemini::said(&["Blue."]));
-    let twice = Options {
-        call_attempts: 2,
-        ..options(&upstream)
-    };
+    let twice = Options { call_attempts: 2, ..options(&upstream) };
     let host = Host::with(twice).await;
     let events = host.run(asks("gemini-2.5-flash", "Which colour?")).await;
     assert_eq!(completed(&events).reason(), CompletionReason::Stop);
@@ -184,37 +161,20 @@ async fn a_prompt_that_gemini_blocks_ends_the_turn_as_filtered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_of_gemini_are_told_apart() {
-    let long =
-        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).";
+    let long = "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).";
     let array = json!([{"error": {"code": 400, "message": "Bad.", "status": "INVALID_ARGUMENT"}}]);
     let key = json!({"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}});
     let table = [
-        (
-            gemini::refused(503, "UNAVAILABLE", "Overloaded."),
-            FailureReason::ProviderOverloaded,
-        ),
-        (
-            gemini::refused(429, "RESOURCE_EXHAUSTED", "Slow down."),
-            FailureReason::ProviderRateLimited,
-        ),
-        (
-            gemini::refused(400, "INVALID_ARGUMENT", long),
-            FailureReason::ContextOverflow,
-        ),
+        (gemini::refused(503, "UNAVAILABLE", "Overloaded."), FailureReason::ProviderOverloaded),
+        (gemini::refused(429, "RESOURCE_EXHAUSTED", "Slow down."), FailureReason::ProviderRateLimited),
+        (gemini::refused(400, "INVALID_ARGUMENT", long), FailureReason::ContextOverflow),
         (Reply::json(400, &key), FailureReason::ProviderAuth),
         (Reply::json(400, &array), FailureReason::ProviderBadRequest),
         (
-            Answer::default().said(&["Wel"]).begun().then(gemini::error(
-                503,
-                "UNAVAILABLE",
-                "Overloaded.",
-            )),
+            Answer::default().said(&["Wel"]).begun().then(gemini::error(503, "UNAVAILABLE", "Overloaded.")),
             FailureReason::ProviderOverloaded,
         ),
-        (
-            Answer::default().said(&["Wel"]).begun(),
-            FailureReason::ProviderBroken,
-        ),
+        (Answer::default().said(&["Wel"]).begun(), FailureReason::ProviderBroken),
     ];
     for (reply, reason) in table {
         let upstream = Upstream::start().await;
@@ -232,10 +192,7 @@ async fn code_that_gemini_runs_itself_goes_back_to_it() {
     let upstream = Upstream::start().await;
     let code = json!({"executableCode": {"language": "PYTHON", "code": "print(1)"}});
     let output = json!({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1\n"}});
-    let answer = Answer::default()
-        .part(code.clone())
-        .part(output.clone())
-        .said(&["It is 1."]);
+    let answer = Answer::default().part(code.clone()).part(output.clone()).said(&["It is 1."]);
     upstream.answer(answer.reply());
     upstream.answer(gemini::said(&["Bye."]));
     let host = Host::with(options(&upstream)).await;
@@ -244,10 +201,7 @@ async fn code_that_gemini_runs_itself_goes_back_to_it() {
     let answer = messages(&events).last().copied().cloned().unwrap();
     assert_eq!(content(&answer.parts[2]), "It is 1.");
     host.run(asks(model, "Goodbye.")).await;
-    assert_eq!(
-        sent(&upstream, 1),
-        json!([code, output, {"text": "It is 1."}])
-    );
+    assert_eq!(sent(&upstream, 1), json!([code, output, {"text": "It is 1."}]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,9 +18,7 @@ use crate::harness::{
 };
 
 fn choose(choice: Choice) -> Option<pb::ToolChoice> {
-    Some(pb::ToolChoice {
-        choice: Some(choice),
-    })
+    Some(pb::ToolChoice { choice: Some(choice) })
 }
 
 fn required() -> Option<pb::ToolChoice> {
@@ -40,9 +38,7 @@ fn wishing() -> pb::Generation {
         tool_choice: choose(Choice::ToolName("look".to_owned())),
         parallel_tool_calls: Some(true),
         response_format: Some(pb::ResponseFormat {
-            json_schema: Some(pb::JsonSchema {
-                schema: Some(Schema::Json(r#"{"type": "object"}"#.to_owned())),
-            }),
+            json_schema: Some(pb::JsonSchema { schema: Some(Schema::Json(r#"{"type": "object"}"#.to_owned())) }),
             name: String::new(),
             strict: Some(true),
         }),
@@ -73,26 +69,13 @@ fn wished() -> Generation {
 
 /// A turn in the session `s`, which is created with a value in every field.
 fn asks(generation: Option<pb::Generation>) -> pb::ExecuteTurnRequest {
-    let session = pb::Session {
-        generation: Some(wishing()),
-        tools: tools(&["look"]),
-        ..pb::Session::default()
-    };
-    pb::ExecuteTurnRequest {
-        session: Some(session),
-        generation,
-        ..turn("s", MODEL, "Hello")
-    }
+    let session = pb::Session { generation: Some(wishing()), tools: tools(&["look"]), ..pb::Session::default() };
+    pb::ExecuteTurnRequest { session: Some(session), generation, ..turn("s", MODEL, "Hello") }
 }
 
 /// The settings of each model call, oldest first.
 fn prompted(host: &Host) -> Vec<Generation> {
-    host.replica
-        .scripted
-        .prompts()
-        .iter()
-        .map(|prompt| prompt.generation.clone())
-        .collect()
+    host.replica.scripted.prompts().iter().map(|prompt| prompt.generation.clone()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,46 +102,21 @@ async fn turn_generation_settings_override_the_sessions_per_field_and_reach_the_
     };
     assert_eq!(prompted(&host), [wished(), mixed, wished()]);
     let shown = host.session("s").await.generation.unwrap();
-    let format = shown
-        .response_format
-        .clone()
-        .map(|format| pb::ResponseFormat {
-            name: String::new(),
-            ..format
-        });
-    assert_eq!(
-        pb::Generation {
-            response_format: format,
-            ..shown
-        },
-        wishing()
-    );
+    let format = shown.response_format.clone().map(|format| pb::ResponseFormat { name: String::new(), ..format });
+    assert_eq!(pb::Generation { response_format: format, ..shown }, wishing());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generation_parameters_are_part_of_the_request_hash() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    let first = asks(Some(pb::Generation {
-        temperature: Some(0.5),
-        ..pb::Generation::default()
-    }));
+    let first = asks(Some(pb::Generation { temperature: Some(0.5), ..pb::Generation::default() }));
     host.run(first.clone()).await;
     host.run(first.clone()).await;
     assert_eq!(prompted(&host).len(), 1, "the same request attaches");
-    let warmer = Some(pb::Generation {
-        temperature: Some(0.6),
-        ..pb::Generation::default()
-    });
-    let other = pb::ExecuteTurnRequest {
-        generation: warmer,
-        ..first.clone()
-    };
+    let warmer = Some(pb::Generation { temperature: Some(0.6), ..pb::Generation::default() });
+    let other = pb::ExecuteTurnRequest { generation: warmer, ..first.clone() };
     let status = host.try_execute(other).await.unwrap_err();
-    let expected = (
-        Code::InvalidArgument,
-        "IDEMPOTENCY_MISMATCH".to_owned(),
-        first.request_id,
-    );
+    let expected = (Code::InvalidArgument, "IDEMPOTENCY_MISMATCH".to_owned(), first.request_id);
     assert_eq!(refusal(&status, "request_id"), expected);
 }
 
@@ -166,81 +124,34 @@ async fn generation_parameters_are_part_of_the_request_hash() {
 async fn a_forced_tool_choice_applies_to_the_first_step_of_a_turn_only() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Done."}])]).await;
     for choice in [required(), choose(Choice::ToolName("look".to_owned()))] {
-        let generation = Some(pb::Generation {
-            tool_choice: choice,
-            ..pb::Generation::default()
-        });
-        let request = pb::ExecuteTurnRequest {
-            tools: tools(&["look"]),
-            generation,
-            ..turn("s", MODEL, "Look")
-        };
-        host.run_with(request, |call| result(&call.call_id, "a tree"))
-            .await;
+        let generation = Some(pb::Generation { tool_choice: choice, ..pb::Generation::default() });
+        let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), generation, ..turn("s", MODEL, "Look") };
+        host.run_with(request, |call| result(&call.call_id, "a tree")).await;
     }
-    let choices: Vec<_> = prompted(&host)
-        .into_iter()
-        .map(|generation| generation.tool_choice.unwrap())
-        .collect();
+    let choices: Vec<_> = prompted(&host).into_iter().map(|generation| generation.tool_choice.unwrap()).collect();
     let look = ToolChoice::Tool("look".to_owned());
-    assert_eq!(
-        choices,
-        [
-            ToolChoice::Required,
-            ToolChoice::Auto,
-            look,
-            ToolChoice::Auto
-        ]
-    );
+    assert_eq!(choices, [ToolChoice::Required, ToolChoice::Auto, look, ToolChoice::Auto]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forced_choice_of_an_unknown_tool_is_dropped_and_reported() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    let hidden = pb::Tool {
-        deferred: true,
-        ..tool("later")
-    };
-    let offered = pb::ToolSet {
-        host_tools: vec![tool("look"), hidden],
-        ..pb::ToolSet::default()
-    };
+    let hidden = pb::Tool { deferred: true, ..tool("later") };
+    let offered = pb::ToolSet { host_tools: vec![tool("look"), hidden], ..pb::ToolSet::default() };
     let named = |name: &str| choose(Choice::ToolName(name.to_owned()));
     let rows = [
-        (
-            named("look"),
-            Some(offered.clone()),
-            Some(ToolChoice::Tool("look".to_owned())),
-            false,
-        ),
+        (named("look"), Some(offered.clone()), Some(ToolChoice::Tool("look".to_owned())), false),
         (named("list"), Some(offered.clone()), None, true),
         (named("later"), Some(offered), None, true),
         (required(), Some(pb::ToolSet::default()), None, true),
-        (
-            choose(Choice::Mode(pb::ToolChoiceMode::Auto.into())),
-            Some(pb::ToolSet::default()),
-            None,
-            false,
-        ),
+        (choose(Choice::Mode(pb::ToolChoiceMode::Auto.into())), Some(pb::ToolSet::default()), None, false),
     ];
     for (tool_choice, tools, told, reported) in rows {
-        let generation = pb::Generation {
-            tool_choice,
-            temperature: Some(1.0),
-            ..pb::Generation::default()
-        };
-        let request = pb::ExecuteTurnRequest {
-            tools,
-            generation: Some(generation),
-            ..turn("s", MODEL, "Hello")
-        };
+        let generation = pb::Generation { tool_choice, temperature: Some(1.0), ..pb::Generation::default() };
+        let request = pb::ExecuteTurnRequest { tools, generation: Some(generation), ..turn("s", MODEL, "Hello") };
         let events = host.run(request.clone()).await;
         let last = prompted(&host).pop().unwrap();
-        assert_eq!(
-            (last.tool_choice, last.temperature),
-            (told, Temperature::new(1.0)),
-            "{request:?}"
-        );
+        assert_eq!((last.tool_choice, last.temperature), (told, Temperature::new(1.0)), "{request:?}");
         let reports: Vec<_> = events
             .iter()
             .filter_map(|event| match &event.payload {
@@ -251,12 +162,7 @@ async fn a_forced_choice_of_an_unknown_tool_is_dropped_and_reported() {
         assert_eq!(reports.len(), usize::from(reported), "{request:?}");
         for (report, durable) in reports {
             assert!(durable && !report.errors.is_empty(), "{report:?}");
-            let seen = (
-                report.field.as_str(),
-                report.part_index,
-                report.provider.as_str(),
-                report.model.as_str(),
-            );
+            let seen = (report.field.as_str(), report.part_index, report.provider.as_str(), report.model.as_str());
             assert_eq!(seen, ("generation.tool_choice", -1, "scripted", MODEL));
         }
         completed(&events);

@@ -1,8 +1,7 @@
 //! The checker of invariants finds violations: for each rule, a valid session is broken.
 
 use crate::harness::invariants::{
-    Call, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn, check,
-    one_answer_per_step,
+    Call, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn, check, one_answer_per_step,
 };
 
 fn event(seq: i64, kind: &str, refs: &str) -> Event {
@@ -16,14 +15,7 @@ fn event(seq: i64, kind: &str, refs: &str) -> Event {
 }
 
 fn message(seq: i64, id: &str, role: i16) -> Message {
-    Message {
-        seq,
-        id: id.to_owned(),
-        role,
-        turn: "t".to_owned(),
-        step: 1,
-        ..Message::default()
-    }
+    Message { seq, id: id.to_owned(), role, turn: "t".to_owned(), step: 1, ..Message::default() }
 }
 
 fn part(message: &str, kind: &str, call: &str, body: &str) -> Part {
@@ -37,13 +29,7 @@ fn part(message: &str, kind: &str, call: &str, body: &str) -> Part {
 }
 
 fn queued(id: &str, status: QueuedStatus, seq: i64) -> Queued {
-    Queued {
-        id: id.to_owned(),
-        status,
-        seq,
-        words: Some(format!("words of {id}")),
-        ..Queued::default()
-    }
+    Queued { id: id.to_owned(), status, seq, words: Some(format!("words of {id}")), ..Queued::default() }
 }
 
 /// A turn that called a tool, applied a queued message and ended. Another message was withdrawn, and a third one is
@@ -76,25 +62,13 @@ fn sound() -> Stored {
             part("results", "tool_result", "c", "seen"),
             part("taken", "text", "", "First: words of q2"),
         ],
-        calls: vec![Call {
-            id: "c".to_owned(),
-            turn: "t".to_owned(),
-            status: 3,
-        }],
+        calls: vec![Call { id: "c".to_owned(), turn: "t".to_owned(), status: 3 }],
         queue: vec![
             queued("q1", QueuedStatus::Cancelled, 8),
-            Queued {
-                applied_to: "taken".to_owned(),
-                ..queued("q2", QueuedStatus::Applied, 9)
-            },
+            Queued { applied_to: "taken".to_owned(), ..queued("q2", QueuedStatus::Applied, 9) },
             queued("q3", QueuedStatus::Pending, 0),
         ],
-        turns: vec![Turn {
-            id: "t".to_owned(),
-            first_seq: 1,
-            last_seq: 11,
-            ..Turn::default()
-        }],
+        turns: vec![Turn { id: "t".to_owned(), first_seq: 1, last_seq: 11, ..Turn::default() }],
         ..Stored::default()
     }
 }
@@ -104,10 +78,7 @@ fn broken(change: impl FnOnce(&mut Stored)) -> Vec<String> {
     let mut session = sound();
     change(&mut session);
     let found = check(&session);
-    let mut rules: Vec<String> = found
-        .iter()
-        .map(|it| format!("{:?} {}", it.invariant, it.name))
-        .collect();
+    let mut rules: Vec<String> = found.iter().map(|it| format!("{:?} {}", it.invariant, it.name)).collect();
     rules.dedup();
     rules
 }
@@ -131,16 +102,8 @@ fn i1_finds_gaps_and_messages_without_events() {
         ("a lost event", |it| drop(it.events.remove(2)), &["I1 gap"]),
         ("an event twice", |it| it.events[4].seq = 3, &["I1 gap"]),
         ("a number without event", |it| it.next_seq += 1, &["I1 gap"]),
-        (
-            "a message at another number",
-            |it| it.messages[0].seq = 3,
-            &["I1 unrecorded", "I1 missing"],
-        ),
-        (
-            "an event without its message",
-            |it| drop(it.messages.remove(0)),
-            &["I1 missing"],
-        ),
+        ("a message at another number", |it| it.messages[0].seq = 3, &["I1 unrecorded", "I1 missing"]),
+        ("an event without its message", |it| drop(it.messages.remove(0)), &["I1 missing"]),
         (
             "an event of another message",
             |it| it.events[1].refs = vec!["other".to_owned()],
@@ -170,11 +133,7 @@ fn a_fork_is_numbered_after_its_source() {
 #[test]
 fn i2_finds_writes_of_stale_owners() {
     check_all(&[
-        (
-            "an epoch after a later one",
-            |it| it.events[1].epoch = 2,
-            &["I2 old owner"],
-        ),
+        ("an epoch after a later one", |it| it.events[1].epoch = 2, &["I2 old owner"]),
         (
             "a write under the epoch of another owner",
             |it| it.events[2].refs = vec!["call/s/0/0/1".to_owned()],
@@ -205,56 +164,16 @@ fn i2_finds_writes_of_stale_owners() {
 fn i3_finds_queued_messages_that_end_never_twice_or_without_their_event() {
     let message: &[&str] = &["I3 message"];
     check_all(&[
-        (
-            "withdrawn, and in the transcript",
-            |it| it.parts[2].body = "words of q2, words of q1".to_owned(),
-            message,
-        ),
-        (
-            "applied, and not in the transcript",
-            |it| it.parts[2].body = "words of q23".to_owned(),
-            message,
-        ),
-        (
-            "applied twice",
-            |it| it.parts.push(part("taken", "text", "", "words of q2")),
-            message,
-        ),
-        (
-            "in another message",
-            |it| it.queue[1].applied_to = "input".to_owned(),
-            message,
-        ),
-        (
-            "pending, and in the transcript",
-            |it| it.parts[2].body = "words of q2; words of q3".to_owned(),
-            message,
-        ),
-        (
-            "ended by another event",
-            |it| it.events[7].kind = "queued_message_expired".to_owned(),
-            message,
-        ),
-        (
-            "ended without an event",
-            |it| it.events[7].kind = "queue_cleared".to_owned(),
-            message,
-        ),
-        (
-            "applied without an event",
-            |it| it.events[8].kind = "queue_cleared".to_owned(),
-            message,
-        ),
-        (
-            "applied and withdrawn",
-            |it| it.events[7].refs.push("q2".to_owned()),
-            message,
-        ),
-        (
-            "pending in a deleted session",
-            |it| it.state = RunState::Deleted,
-            message,
-        ),
+        ("withdrawn, and in the transcript", |it| it.parts[2].body = "words of q2, words of q1".to_owned(), message),
+        ("applied, and not in the transcript", |it| it.parts[2].body = "words of q23".to_owned(), message),
+        ("applied twice", |it| it.parts.push(part("taken", "text", "", "words of q2")), message),
+        ("in another message", |it| it.queue[1].applied_to = "input".to_owned(), message),
+        ("pending, and in the transcript", |it| it.parts[2].body = "words of q2; words of q3".to_owned(), message),
+        ("ended by another event", |it| it.events[7].kind = "queued_message_expired".to_owned(), message),
+        ("ended without an event", |it| it.events[7].kind = "queue_cleared".to_owned(), message),
+        ("applied without an event", |it| it.events[8].kind = "queue_cleared".to_owned(), message),
+        ("applied and withdrawn", |it| it.events[7].refs.push("q2".to_owned()), message),
+        ("pending in a deleted session", |it| it.state = RunState::Deleted, message),
     ]);
 }
 
@@ -272,26 +191,10 @@ fn a_queued_message_without_known_words_is_checked_by_its_events_alone() {
 #[test]
 fn i4_finds_calls_and_results_that_do_not_match() {
     check_all(&[
-        (
-            "a call without a result",
-            |it| drop(it.parts.remove(1)),
-            &["I4 results", "I4 batch"],
-        ),
-        (
-            "a call with two results",
-            |it| it.parts.push(part("results", "tool_result", "c", "again")),
-            &["I4 results"],
-        ),
-        (
-            "a closed call without its event",
-            |it| it.events[5].kind = "step_started".to_owned(),
-            &["I4 results"],
-        ),
-        (
-            "a call that is closed twice",
-            |it| it.events[4] = event(5, "tool_call_cancelled", "c"),
-            &["I4 results"],
-        ),
+        ("a call without a result", |it| drop(it.parts.remove(1)), &["I4 results", "I4 batch"]),
+        ("a call with two results", |it| it.parts.push(part("results", "tool_result", "c", "again")), &["I4 results"]),
+        ("a closed call without its event", |it| it.events[5].kind = "step_started".to_owned(), &["I4 results"]),
+        ("a call that is closed twice", |it| it.events[4] = event(5, "tool_call_cancelled", "c"), &["I4 results"]),
         (
             "a call that is requested twice",
             |it| it.events[2] = event(3, "tool_call_requested", "c"),
@@ -302,11 +205,7 @@ fn i4_finds_calls_and_results_that_do_not_match() {
             |it| it.calls[0].status = 0,
             &["I4 results", "I4 open call", "I4 results", "I4 recount"],
         ),
-        (
-            "a count that is off",
-            |it| it.open_calls = 1,
-            &["I4 recount"],
-        ),
+        ("a count that is off", |it| it.open_calls = 1, &["I4 recount"]),
         (
             "a message between calls and results",
             |it| {
@@ -361,31 +260,11 @@ fn a_step_with_two_answers_is_found() {
 #[test]
 fn i9_finds_turns_that_end_never_or_twice() {
     check_all(&[
-        (
-            "no terminal event",
-            |it| it.events[10].kind = "turn_retrying".to_owned(),
-            &["I9 ends"],
-        ),
-        (
-            "two terminal events",
-            |it| it.events[2].kind = "turn_failed".to_owned(),
-            &["I9 ends", "I9 after the end"],
-        ),
-        (
-            "another end than the turn has",
-            |it| it.turns[0].last_seq = 10,
-            &["I9 ends"],
-        ),
-        (
-            "live in its row only",
-            |it| it.turns[0].live = true,
-            &["I9 ends"],
-        ),
-        (
-            "live in the run, and ended",
-            |it| it.state = RunState::Running,
-            &["I9 ends"],
-        ),
+        ("no terminal event", |it| it.events[10].kind = "turn_retrying".to_owned(), &["I9 ends"]),
+        ("two terminal events", |it| it.events[2].kind = "turn_failed".to_owned(), &["I9 ends", "I9 after the end"]),
+        ("another end than the turn has", |it| it.turns[0].last_seq = 10, &["I9 ends"]),
+        ("live in its row only", |it| it.turns[0].live = true, &["I9 ends"]),
+        ("live in the run, and ended", |it| it.state = RunState::Running, &["I9 ends"]),
         (
             "an event after the end",
             |it| {
@@ -394,16 +273,8 @@ fn i9_finds_turns_that_end_never_or_twice() {
             },
             &["I9 after the end"],
         ),
-        (
-            "another beginning",
-            |it| it.events[0].kind = "step_started".to_owned(),
-            &["I9 begin"],
-        ),
-        (
-            "an event of an unknown turn",
-            |it| it.events[2].turn = "u".to_owned(),
-            &["I9 begin"],
-        ),
+        ("another beginning", |it| it.events[0].kind = "step_started".to_owned(), &["I9 begin"]),
+        ("an event of an unknown turn", |it| it.events[2].turn = "u".to_owned(), &["I9 begin"]),
         (
             "an unknown live turn",
             |it| {

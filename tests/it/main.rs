@@ -1,17 +1,7 @@
 //! Integration tests, one binary.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test that cannot go on says where"
-)]
-#![allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "a test names the variants it looks for"
-)]
-#![allow(
-    clippy::too_many_lines,
-    reason = "a test is a table or a story; cutting it hides what comes next"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test names the variants it looks for")]
+#![allow(clippy::too_many_lines, reason = "a test is a table or a story; cutting it hides what comes next")]
 
 mod harness;
 

@@ -39,11 +39,7 @@ impl Served {
         let address = free.local_addr().unwrap();
         drop(free);
         let child = spawn(&program, address);
-        let served = Self {
-            program,
-            address,
-            child,
-        };
+        let served = Self { program, address, child };
         served.ready().await;
         served
     }
@@ -55,10 +51,7 @@ impl Served {
     }
 
     async fn ready(&self) {
-        until("the server to listen", || async {
-            TcpStream::connect(self.address).await.is_ok()
-        })
-        .await;
+        until("the server to listen", || async { TcpStream::connect(self.address).await.is_ok() }).await;
     }
 
     fn stop(&mut self) {
@@ -74,12 +67,7 @@ impl Drop for Served {
 }
 
 fn spawn(program: &PathBuf, address: SocketAddr) -> Child {
-    Command::new(program)
-        .arg(address.port().to_string())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+    Command::new(program).arg(address.port().to_string()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// The result of the only call of a turn.
@@ -93,25 +81,16 @@ async fn gave(host: &Host, request: pb::ExecuteTurnRequest) -> (ToolOutcome, Vec
 #[ignore = "needs servers of other SDKs: script/mcp-check"]
 async fn turns_go_on_where_servers_of_the_official_sdks_are_restarted() {
     let folder = std::env::var_os(FOLDER).expect("script/mcp-check sets the folder");
-    let mut programs: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut programs: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.sort();
     assert!(!programs.is_empty(), "no server");
     // Servers that require a token accept those of this server.
-    let issuer = McpServer::with(Habits {
-        oauth: true,
-        ..Habits::default()
-    })
-    .await;
+    let issuer = McpServer::with(Habits { oauth: true, ..Habits::default() }).await;
     for program in programs {
         let name = program.file_name().unwrap().display().to_string();
         let mut served = Served::start(program).await;
-        let config = McpConfig {
-            url: format!("http://{}/mcp", served.address),
-            ..issuer.config(Duration::from_secs(15))
-        };
+        let config =
+            McpConfig { url: format!("http://{}/mcp", served.address), ..issuer.config(Duration::from_secs(15)) };
         let call = json!({"tool_call": {"name": "echo", "arguments": {"text": "hi"}}});
         let options = Options {
             mcp: vec![("sdk".to_owned(), config)],
@@ -119,23 +98,14 @@ async fn turns_go_on_where_servers_of_the_official_sdks_are_restarted() {
         };
         let host = Host::with(options).await;
         let tools = pb::ToolSet {
-            mcp_servers: vec![pb::McpServerTools {
-                server: "sdk".to_owned(),
-                ..pb::McpServerTools::default()
-            }],
+            mcp_servers: vec![pb::McpServerTools { server: "sdk".to_owned(), ..pb::McpServerTools::default() }],
             ..pb::ToolSet::default()
         };
         let first = pb::ExecuteTurnRequest {
-            session: Some(pb::Session {
-                tools: Some(tools),
-                ..pb::Session::default()
-            }),
+            session: Some(pb::Session { tools: Some(tools), ..pb::Session::default() }),
             ..turn("s", MODEL, "Hello")
         };
-        let hi = pb::Part {
-            content: Some(pb::part::Content::Text("hi".to_owned())),
-            ..pb::Part::default()
-        };
+        let hi = pb::Part { content: Some(pb::part::Content::Text("hi".to_owned())), ..pb::Part::default() };
         let expected = (ToolOutcome::Success, vec![hi]);
         assert_eq!(gave(&host, first).await, expected, "{name}");
         served.restart().await;

@@ -41,78 +41,40 @@ fn declared() -> BTreeMap<String, DeclaredModel> {
         json_schema: Some(false),
         ..DeclaredModel::default()
     };
-    let local = DeclaredModel {
-        tools: Some(false),
-        max_output: Some(512),
-        ..DeclaredModel::default()
-    };
+    let local = DeclaredModel { tools: Some(false), max_output: Some(512), ..DeclaredModel::default() };
     [("gpt-4o".to_owned(), best), ("local".to_owned(), local)].into()
 }
 
 /// A server with `scripted`, with OpenAI's models, and with a self-hosted server.
 async fn service() -> (Replica, ModelServiceClient<Channel>) {
-    let provider =
-        |host: &str, declared| Arc::new(Silent(Catalog::new(host, declared))) as Arc<dyn Provider>;
+    let provider = |host: &str, declared| Arc::new(Silent(Catalog::new(host, declared))) as Arc<dyn Provider>;
     let providers = vec![
         ("openai".to_owned(), provider("api.openai.com", declared())),
-        (
-            "own".to_owned(),
-            provider(
-                "localhost",
-                [("llama".to_owned(), DeclaredModel::default())].into(),
-            ),
-        ),
+        ("own".to_owned(), provider("localhost", [("llama".to_owned(), DeclaredModel::default())].into())),
     ];
-    let (_, replica) = Replica::alone(Options {
-        providers,
-        ..Options::default()
-    })
-    .await;
+    let (_, replica) = Replica::alone(Options { providers, ..Options::default() }).await;
     let models = ModelServiceClient::new(replica.channel().await);
     (replica, models)
 }
 
 async fn get(models: &mut ModelServiceClient<Channel>, reference: &str) -> pb::Model {
-    let request = pb::GetModelRequest {
-        model: reference.to_owned(),
-    };
-    models
-        .get_model(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .model
-        .unwrap()
+    let request = pb::GetModelRequest { model: reference.to_owned() };
+    models.get_model(request).await.unwrap().into_inner().model.unwrap()
 }
 
 fn limit(tokens: i32, source: ModelSource) -> Option<pb::ModelLimit> {
-    Some(pb::ModelLimit {
-        tokens,
-        source: source.into(),
-    })
+    Some(pb::ModelLimit { tokens, source: source.into() })
 }
 
 /// Reads all pages of the models of a provider.
-async fn list(
-    models: &mut ModelServiceClient<Channel>,
-    provider: &str,
-    page_size: i32,
-) -> Vec<pb::Model> {
+async fn list(models: &mut ModelServiceClient<Channel>, provider: &str, page_size: i32) -> Vec<pb::Model> {
     let mut all = Vec::new();
     let mut page_token = String::new();
     loop {
-        let request = pb::ListModelsRequest {
-            page_size,
-            page_token,
-            provider: provider.to_owned(),
-        };
+        let request = pb::ListModelsRequest { page_size, page_token, provider: provider.to_owned() };
         let page = models.list_models(request).await.unwrap().into_inner();
         let count = page.models.len();
-        let most = if page_size == 0 {
-            50
-        } else {
-            page_size as usize
-        };
+        let most = if page_size == 0 { 50 } else { page_size as usize };
         all.extend(page.models);
         if page.next_page_token.is_empty() {
             return all;
@@ -125,12 +87,7 @@ async fn list(
 #[tokio::test(flavor = "multi_thread")]
 async fn get_model_reports_facts_with_their_source() {
     let (_replica, mut models) = service().await;
-    let efforts = |efforts: &[ReasoningEffort]| {
-        efforts
-            .iter()
-            .map(|effort| (*effort).into())
-            .collect::<Vec<i32>>()
-    };
+    let efforts = |efforts: &[ReasoningEffort]| efforts.iter().map(|effort| (*effort).into()).collect::<Vec<i32>>();
     let shipped = get(&mut models, "openai/gpt-5").await;
     let expected = pb::Model {
         model: "openai/gpt-5".to_owned(),
@@ -157,62 +114,32 @@ async fn get_model_reports_facts_with_their_source() {
     assert_eq!(shipped, expected);
     assert!(!shipped.estimator.is_empty());
     let declared = get(&mut models, "openai/gpt-4o").await;
-    assert_eq!(
-        declared.context_window,
-        limit(100_000, ModelSource::Configured)
-    );
+    assert_eq!(declared.context_window, limit(100_000, ModelSource::Configured));
     assert_eq!(declared.max_output, limit(16_384, ModelSource::Shipped));
-    assert_eq!(
-        (
-            declared.display_name.as_str(),
-            declared.supports_json_schema
-        ),
-        ("The best", false)
-    );
-    assert_eq!(
-        (declared.source(), declared.supports_tools),
-        (ModelSource::Configured, true)
-    );
+    assert_eq!((declared.display_name.as_str(), declared.supports_json_schema), ("The best", false));
+    assert_eq!((declared.source(), declared.supports_tools), (ModelSource::Configured, true));
     let scripted = get(&mut models, "scripted/demo").await;
-    assert_eq!(
-        (scripted.provider_kind.as_str(), scripted.supports_tools),
-        ("scripted", true)
-    );
+    assert_eq!((scripted.provider_kind.as_str(), scripted.supports_tools), ("scripted", true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn get_model_lists_the_rules_by_which_requests_are_written() {
     let upstream = Upstream::start().await;
-    let claude = Anthropic::new(
-        "claude",
-        upstream.settings_for(Api::Anthropic),
-        BTreeMap::new(),
-    );
+    let claude = Anthropic::new("claude", upstream.settings_for(Api::Anthropic), BTreeMap::new());
     let provider = |dialect: &str| {
         let provider: Arc<dyn Provider> = Arc::new(upstream.provider(dialect, dialect));
         (dialect.to_owned(), provider)
     };
-    let providers = vec![
-        provider("deepseek"),
-        provider("openai"),
-        ("claude".to_owned(), Arc::new(claude.unwrap()) as _),
-    ];
-    let (_, replica) = Replica::alone(Options {
-        providers,
-        ..Options::default()
-    })
-    .await;
+    let providers =
+        vec![provider("deepseek"), provider("openai"), ("claude".to_owned(), Arc::new(claude.unwrap()) as _)];
+    let (_, replica) = Replica::alone(Options { providers, ..Options::default() }).await;
     let mut models = ModelServiceClient::new(replica.channel().await);
     let efforts = |efforts: &[ReasoningEffort]| {
         let efforts = efforts.iter();
         efforts.map(|it| (*it).into()).collect::<Vec<i32>>()
     };
     let deepseek = get(&mut models, "deepseek/deepseek-reasoner").await;
-    let levels = efforts(&[
-        ReasoningEffort::None,
-        ReasoningEffort::High,
-        ReasoningEffort::Max,
-    ]);
+    let levels = efforts(&[ReasoningEffort::None, ReasoningEffort::High, ReasoningEffort::Max]);
     let expected = pb::ModelRules {
         dialect: "deepseek".to_owned(),
         reasoning_kept: pb::ReasoningKept::WhileCalls.into(),
@@ -233,30 +160,14 @@ async fn get_model_lists_the_rules_by_which_requests_are_written() {
     assert_eq!(deepseek.rules, Some(expected));
     let gpt = get(&mut models, "openai/gpt-5.4").await.rules.unwrap();
     assert_eq!(
-        (
-            gpt.reasoning_efforts_with_tools,
-            gpt.kind_for_reasoning_with_tools.as_str(),
-            gpt.max_stop_sequences
-        ),
-        (
-            efforts(&[ReasoningEffort::None]),
-            "openai-responses",
-            Some(0)
-        )
+        (gpt.reasoning_efforts_with_tools, gpt.kind_for_reasoning_with_tools.as_str(), gpt.max_stop_sequences),
+        (efforts(&[ReasoningEffort::None]), "openai-responses", Some(0))
     );
     let claude = get(&mut models, "claude/claude-opus-4-7").await;
     let claude = claude.rules.unwrap();
     assert_eq!(
-        (
-            claude.reasoning_author(),
-            claude.forced_calls_with_effort(),
-            claude.max_stop_sequences
-        ),
-        (
-            pb::ReasoningAuthor::SameModelSigned,
-            pb::ForcedCalls::WithoutReasoning,
-            None
-        )
+        (claude.reasoning_author(), claude.forced_calls_with_effort(), claude.max_stop_sequences),
+        (pb::ReasoningAuthor::SameModelSigned, pb::ForcedCalls::WithoutReasoning, None)
     );
     let scripted = get(&mut models, "scripted/demo").await;
     assert_eq!(scripted.rules, None, "no request is sent");
@@ -276,36 +187,13 @@ async fn an_alias_resolves_to_its_model() {
 async fn an_unknown_model_has_no_facts() {
     let (_replica, mut models) = service().await;
     let unknown = get(&mut models, "own/some/new-model").await;
-    assert_eq!(
-        (unknown.model.as_str(), unknown.source()),
-        ("own/some/new-model", ModelSource::Assumed)
-    );
-    assert_eq!(
-        (
-            unknown.context_window,
-            unknown.max_output,
-            unknown.input_media_types.len()
-        ),
-        (None, None, 0)
-    );
-    assert!(
-        unknown.supports_tools
-            && !unknown.supports_json_schema
-            && unknown.reasoning_efforts.is_empty()
-    );
+    assert_eq!((unknown.model.as_str(), unknown.source()), ("own/some/new-model", ModelSource::Assumed));
+    assert_eq!((unknown.context_window, unknown.max_output, unknown.input_media_types.len()), (None, None, 0));
+    assert!(unknown.supports_tools && !unknown.supports_json_schema && unknown.reasoning_efforts.is_empty());
     for reference in ["scripted/none", "nobody/gpt-5", "gpt-5", "openai/"] {
-        let status = models
-            .get_model(pb::GetModelRequest {
-                model: reference.to_owned(),
-            })
-            .await
-            .unwrap_err();
+        let status = models.get_model(pb::GetModelRequest { model: reference.to_owned() }).await.unwrap_err();
         let refusal = refusal(&status);
-        assert_eq!(
-            (refusal.code, refusal.reason.as_str()),
-            (Code::NotFound, "MODEL_NOT_FOUND"),
-            "{reference}"
-        );
+        assert_eq!((refusal.code, refusal.reason.as_str()), (Code::NotFound, "MODEL_NOT_FOUND"), "{reference}");
     }
 }
 
@@ -314,16 +202,8 @@ async fn models_are_listed_by_reference_page_by_page() {
     let (_replica, mut models) = service().await;
     let all = list(&mut models, "", 1_000).await;
     let references: Vec<&str> = all.iter().map(|model| model.model.as_str()).collect();
-    assert!(
-        references.is_sorted() && references.len() > 100,
-        "{references:?}"
-    );
-    for known in [
-        "openai/gpt-4o",
-        "openai/local",
-        "own/llama",
-        "scripted/demo",
-    ] {
+    assert!(references.is_sorted() && references.len() > 100, "{references:?}");
+    for known in ["openai/gpt-4o", "openai/local", "own/llama", "scripted/demo"] {
         assert!(references.contains(&known), "{known}");
     }
     assert!(!references.contains(&"openai/best"), "an alias is no model");
@@ -331,11 +211,7 @@ async fn models_are_listed_by_reference_page_by_page() {
         assert_eq!(list(&mut models, "", page_size).await, all, "{page_size}");
     }
     for model in &all {
-        assert_eq!(
-            get(&mut models, &model.model).await,
-            *model,
-            "the list and the model are one"
-        );
+        assert_eq!(get(&mut models, &model.model).await, *model, "the list and the model are one");
     }
 }
 
@@ -344,37 +220,16 @@ async fn models_can_be_filtered_by_provider() {
     let (_replica, mut models) = service().await;
     let of = async |models: &mut ModelServiceClient<Channel>, provider: &str| {
         let listed = list(models, provider, 20).await;
-        assert!(
-            listed.iter().all(|model| model.provider == provider),
-            "{provider}"
-        );
-        listed
-            .into_iter()
-            .map(|model| model.model)
-            .collect::<Vec<_>>()
+        assert!(listed.iter().all(|model| model.provider == provider), "{provider}");
+        listed.into_iter().map(|model| model.model).collect::<Vec<_>>()
     };
     assert!(of(&mut models, "openai").await.len() > 50);
     assert_eq!(of(&mut models, "own").await, ["own/llama"]);
     assert_eq!(of(&mut models, "scripted").await, ["scripted/demo"]);
     assert_eq!(of(&mut models, "nobody").await, Vec::<String>::new());
-    let page = pb::ListModelsRequest {
-        page_size: 1,
-        provider: "openai".to_owned(),
-        ..Default::default()
-    };
-    let page_token = models
-        .list_models(page)
-        .await
-        .unwrap()
-        .into_inner()
-        .next_page_token;
-    let other = pb::ListModelsRequest {
-        page_token,
-        ..pb::ListModelsRequest::default()
-    };
+    let page = pb::ListModelsRequest { page_size: 1, provider: "openai".to_owned(), ..Default::default() };
+    let page_token = models.list_models(page).await.unwrap().into_inner().next_page_token;
+    let other = pb::ListModelsRequest { page_token, ..pb::ListModelsRequest::default() };
     let refusal = refusal(&models.list_models(other).await.unwrap_err());
-    assert_eq!(
-        refusal.reason, "PAGE_TOKEN_INVALID",
-        "the token of another filter"
-    );
+    assert_eq!(refusal.reason, "PAGE_TOKEN_INVALID", "the token of another filter");
 }

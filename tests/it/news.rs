@@ -22,25 +22,15 @@ use crate::harness::{
 
 /// A replica whose polling finds nothing within the duration of a test.
 fn without_polls(options: Options) -> Options {
-    Options {
-        poll: Duration::from_secs(600),
-        ..options
-    }
+    Options { poll: Duration::from_secs(600), ..options }
 }
 
 /// The replica that runs turns, the replica of the readers, and a third one. None of them finds changes by polling.
 async fn three(options: impl Fn() -> Options) -> [Host; 3] {
     let first = Host::with(without_polls(options())).await;
-    let hosts = [
-        first.beside(without_polls(options())).await,
-        first.beside(without_polls(options())).await,
-        first,
-    ];
+    let hosts = [first.beside(without_polls(options())).await, first.beside(without_polls(options())).await, first];
     for host in &hosts {
-        eventually("the replica to hear wake-ups", || async {
-            host.replica.engine.receives_wakeups()
-        })
-        .await;
+        eventually("the replica to hear wake-ups", || async { host.replica.engine.receives_wakeups() }).await;
     }
     hosts
 }
@@ -62,9 +52,7 @@ async fn sees(stream: &mut Streaming<pb::WatchEventsResponse>, wanted: &str) -> 
         }
         seen
     };
-    timeout(TEST_TIMEOUT, reading)
-        .await
-        .unwrap_or_else(|_| panic!("no {wanted} came"))
+    timeout(TEST_TIMEOUT, reading).await.unwrap_or_else(|_| panic!("no {wanted} came"))
 }
 
 /// Reads up to the error with which a stream ends.
@@ -72,30 +60,17 @@ async fn fails<T: Carrier>(stream: &mut Streaming<T>) -> Status {
     let reading = async {
         loop {
             match next(stream).await {
-                Ok(event) => assert!(
-                    event.is_some(),
-                    "the stream ended as if nothing had happened"
-                ),
+                Ok(event) => assert!(event.is_some(), "the stream ended as if nothing had happened"),
                 Err(status) => break status,
             }
         }
     };
-    timeout(TEST_TIMEOUT, reading)
-        .await
-        .expect("the stream goes on")
+    timeout(TEST_TIMEOUT, reading).await.expect("the stream goes on")
 }
 
 async fn create(host: &Host) {
-    let session = pb::Session {
-        session_id: "s".to_owned(),
-        model: MODEL.to_owned(),
-        ..pb::Session::default()
-    };
-    host.create(pb::Session {
-        tools: tools(&["look"]),
-        ..session
-    })
-    .await;
+    let session = pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..pb::Session::default() };
+    host.create(pb::Session { tools: tools(&["look"]), ..session }).await;
 }
 
 fn held(signal: &str) -> Value {
@@ -120,12 +95,7 @@ async fn a_remote_reader_sees_every_phase_of_a_turn() {
     until_written(&mut stream, "One.").await;
     owner.release("spoken");
     sees(&mut stream, "action_required").await;
-    let calls = requested(
-        &until(&mut own, |payload| {
-            matches!(payload, Payload::ActionRequired(_))
-        })
-        .await,
-    );
+    let calls = requested(&until(&mut own, |payload| matches!(payload, Payload::ActionRequired(_))).await);
     // Another replica starts the next step. Its model has not responded yet.
     third.submit("s", vec![result(&calls[0], "fine")]).await;
     sees(&mut stream, "step_started").await;
@@ -135,8 +105,7 @@ async fn a_remote_reader_sees_every_phase_of_a_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_reader_sees_a_takeover_before_the_new_owner_commits_anything() {
-    let [owner, readers, third] =
-        three(|| answering(&[json!([{"text": "Well."}, held("go")])])).await;
+    let [owner, readers, third] = three(|| answering(&[json!([{"text": "Well."}, held("go")])])).await;
     create(&owner).await;
     let mut stream = reader(&readers, "s").await;
     let mut own = owner.execute(turn("s", "", "Go")).await;
@@ -152,8 +121,7 @@ async fn a_remote_reader_sees_a_takeover_before_the_new_owner_commits_anything()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_reader_sees_a_turn_that_is_handed_over_by_a_replica_that_stops() {
-    let [owner, readers, third] =
-        three(|| answering(&[json!([{"text": "Well."}, held("go")])])).await;
+    let [owner, readers, third] = three(|| answering(&[json!([{"text": "Well."}, held("go")])])).await;
     create(&owner).await;
     let mut stream = reader(&readers, "s").await;
     let mut own = owner.execute(turn("s", "", "Go")).await;
@@ -168,8 +136,7 @@ async fn a_remote_reader_sees_a_turn_that_is_handed_over_by_a_replica_that_stops
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_reader_sees_turns_that_queued_messages_start() {
-    let [owner, readers, _third] =
-        three(|| answering(&[json!([held("go"), {"text": "Fine."}])])).await;
+    let [owner, readers, _third] = three(|| answering(&[json!([held("go"), {"text": "Fine."}])])).await;
     create(&owner).await;
     let mut stream = reader(&readers, "s").await;
     let starts = |words: &str| pb::EnqueueMessageRequest {
@@ -205,10 +172,7 @@ async fn a_remote_reader_sees_the_end_of_a_waiting_turn_that_another_replica_can
     create(&owner).await;
     let mut stream = reader(&readers, "s").await;
     let mut own = owner.execute(turn("s", "", "Go")).await;
-    until(&mut own, |payload| {
-        matches!(payload, Payload::ActionRequired(_))
-    })
-    .await;
+    until(&mut own, |payload| matches!(payload, Payload::ActionRequired(_))).await;
     third.cancel("s", "").await;
     sees(&mut stream, "turn_cancelled").await;
 }
@@ -216,16 +180,12 @@ async fn a_remote_reader_sees_the_end_of_a_waiting_turn_that_another_replica_can
 /// The session is deleted on one replica, while another one runs its turn and a third one has a reader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_ends_remote_readers_and_stops_the_remote_owner() {
-    let [owner, readers, third] =
-        three(|| answering(&[json!([{"text": "Well."}, held("never")])])).await;
+    let [owner, readers, third] = three(|| answering(&[json!([{"text": "Well."}, held("never")])])).await;
     create(&owner).await;
     let mut stream = reader(&readers, "s").await;
     let mut own = owner.execute(turn("s", "", "Go")).await;
     until_written(&mut own, "Well.").await;
-    let request = pb::DeleteSessionRequest {
-        session_id: "s".to_owned(),
-        ..pb::DeleteSessionRequest::default()
-    };
+    let request = pb::DeleteSessionRequest { session_id: "s".to_owned(), ..pb::DeleteSessionRequest::default() };
     third.sessions().delete_session(request).await.unwrap();
     sees(&mut stream, "turn_cancelled").await;
     assert_eq!(fails(&mut stream).await.code(), Code::NotFound);
@@ -235,8 +195,7 @@ async fn a_deletion_ends_remote_readers_and_stops_the_remote_owner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_reader_sees_what_changes_a_session_without_a_turn() {
-    let summary =
-        json!({"context_window": 100_000, "steps": [{"say": [{"text": "In short."}]}]}).to_string();
+    let summary = json!({"context_window": 100_000, "steps": [{"say": [{"text": "In short."}]}]}).to_string();
     let options = || answering(&[json!([{"text": "Fine."}])]).script("sum", summary.clone());
     let [owner, readers, third] = three(options).await;
     create(&owner).await;
@@ -252,9 +211,7 @@ async fn a_remote_reader_sees_what_changes_a_session_without_a_turn() {
             system_prompt: "Be brief.".to_owned(),
             ..pb::Session::default()
         }),
-        update_mask: Some(FieldMask {
-            paths: vec!["system_prompt".to_owned()],
-        }),
+        update_mask: Some(FieldMask { paths: vec!["system_prompt".to_owned()] }),
         ..pb::UpdateSessionRequest::default()
     };
     third.sessions().update_session(update).await.unwrap();
@@ -288,24 +245,12 @@ async fn a_wakeup_makes_a_replica_check_the_named_session() {
     let options = || answering(&[json!([{"text": "Fine."}])]);
     let host = Host::with(without_polls(options())).await;
     let readers = host.beside(without_polls(options())).await;
-    eventually("the replica to hear wake-ups", || async {
-        readers.replica.engine.receives_wakeups()
-    })
-    .await;
+    eventually("the replica to hear wake-ups", || async { readers.replica.engine.receives_wakeups() }).await;
     // This replica sends no notifications.
-    let silent = host
-        .beside(Options {
-            workers: false,
-            ..options()
-        })
-        .await;
+    let silent = host.beside(Options { workers: false, ..options() }).await;
     for session in ["a", "b"] {
-        host.create(pb::Session {
-            session_id: session.to_owned(),
-            model: MODEL.to_owned(),
-            ..Default::default()
-        })
-        .await;
+        host.create(pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..Default::default() })
+            .await;
     }
     let _quiet = reader(&readers, "a").await;
     let mut stream = reader(&readers, "b").await;
@@ -314,19 +259,8 @@ async fn a_wakeup_makes_a_replica_check_the_named_session() {
     sees(&mut stream, "message_committed").await;
     let head = |session: &str| {
         let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
-        readers
-            .replica
-            .engine
-            .hub()
-            .get(&key)
-            .expect("it is followed")
-            .seq()
-            .0
+        readers.replica.engine.hub().get(&key).expect("it is followed").seq().0
     };
     assert!(head("b") > 0);
-    assert_eq!(
-        head("a"),
-        0,
-        "a session was looked at that no wake-up named"
-    );
+    assert_eq!(head("a"), 0, "a session was looked at that no wake-up named");
 }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::harness::{
     Host,
     events::{
-        TWO_TOOLS, all, completed, content, failed, kind, kinds, message_text, messages, outline,
-        until_written, written,
+        TWO_TOOLS, all, completed, content, failed, kind, kinds, message_text, messages, outline, until_written,
+        written,
     },
     requests::{result, tools, turn},
     upstream::{KEY, Reply, Upstream, declaring, event, finished, recorded, said as answer},
@@ -23,15 +23,8 @@ use crate::harness::{
 const MODEL: &str = "main/gpt-4o";
 
 fn asks(names: &[&str]) -> pb::ExecuteTurnRequest {
-    let system = pb::Session {
-        system_prompt: "Be brief.".to_owned(),
-        ..pb::Session::default()
-    };
-    pb::ExecuteTurnRequest {
-        tools: tools(names),
-        session: Some(system),
-        ..turn("s", MODEL, "Look both up.")
-    }
+    let system = pb::Session { system_prompt: "Be brief.".to_owned(), ..pb::Session::default() };
+    pb::ExecuteTurnRequest { tools: tools(names), session: Some(system), ..turn("s", MODEL, "Look both up.") }
 }
 
 fn labels(call: &pb::ToolCall) -> pb::ToolResult {
@@ -40,15 +33,7 @@ fn labels(call: &pb::ToolCall) -> pb::ToolResult {
 
 /// A service, its first and second response, the called tools, the final text, the characters of its reasoning, and the
 /// tokens that it reported.
-type Recording = (
-    &'static str,
-    &'static str,
-    &'static str,
-    [&'static str; 2],
-    &'static str,
-    usize,
-    [i32; 2],
-);
+type Recording = (&'static str, &'static str, &'static str, [&'static str; 2], &'static str, usize, [i32; 2]);
 
 const RECORDINGS: [Recording; 5] = [
     (
@@ -109,13 +94,7 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
         let seen = host.run_with(asks(&names), labels).await;
         // The finish reason may be that the response was limited. The events before it are the same.
         assert_eq!(kinds(&seen)[..14], TWO_TOOLS[..14], "{dialect}");
-        assert!(
-            matches!(
-                completed(&seen).reason(),
-                CompletionReason::Stop | CompletionReason::Length
-            ),
-            "{dialect}"
-        );
+        assert!(matches!(completed(&seen).reason(), CompletionReason::Stop | CompletionReason::Length), "{dialect}");
         let stored = host.messages("s").await;
         let calls: Vec<&str> = stored[1]
             .parts
@@ -130,9 +109,7 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
             .parts
             .iter()
             .filter_map(|part| match &part.content {
-                Some(pb::part::Content::Reasoning(reasoning)) => {
-                    Some(reasoning.text.chars().count())
-                }
+                Some(pb::part::Content::Reasoning(reasoning)) => Some(reasoning.text.chars().count()),
                 _ => None,
             })
             .sum();
@@ -142,34 +119,16 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
         }
         for (message, total) in [(&stored[1], totals[0]), (&stored[3], totals[1])] {
             let response = message.response.as_ref().unwrap();
-            assert_eq!(
-                (response.provider.as_str(), response.model.as_str()),
-                ("main", MODEL)
-            );
-            assert_eq!(
-                response.usage.as_ref().unwrap().total_tokens,
-                total,
-                "{dialect}"
-            );
+            assert_eq!((response.provider.as_str(), response.model.as_str()), ("main", MODEL));
+            assert_eq!(response.usage.as_ref().unwrap().total_tokens, total, "{dialect}");
         }
         let shown: Vec<String> = written(&seen).into_values().collect();
-        assert!(
-            shown.iter().any(|text| *text == message_text(&stored[3])),
-            "{dialect}: {shown:?}"
-        );
+        assert!(shown.iter().any(|text| *text == message_text(&stored[3])), "{dialect}: {shown:?}");
         // The second model call contains the first response and both results.
         let sent = upstream.requests()[1].json["messages"].clone();
-        let roles: Vec<&str> = sent
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|message| message["role"].as_str().unwrap())
-            .collect();
-        assert_eq!(
-            roles,
-            ["system", "user", "assistant", "tool", "tool"],
-            "{dialect}"
-        );
+        let roles: Vec<&str> =
+            sent.as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"], "{dialect}");
     }
 }
 
@@ -180,57 +139,30 @@ async fn requests_are_what_the_service_documents() {
         {"index": 0, "id": "call_a", "type": "function", "function": {"name": "look", "arguments": "{\"where\": \"up\"}"}},
         {"index": 1, "id": "call_b", "type": "function", "function": {"name": "list", "arguments": "{}"}},
     ]);
-    let first = [
-        event(&json!({"content": "One moment."})),
-        event(&json!({"tool_calls": calls})),
-        finished("tool_calls"),
-    ];
+    let first =
+        [event(&json!({"content": "One moment."})), event(&json!({"tool_calls": calls})), finished("tool_calls")];
     upstream.answer(Reply::events(first.concat()));
     upstream.answer(Reply::events(answer(&["All ", "done."])));
     let host = Host::with(upstream.options("openai")).await;
     let mut request = asks(&["look", "list"]);
     request.tools.as_mut().unwrap().host_tools[0].strict = Some(true);
-    request.limits = Some(pb::TurnLimits {
-        max_output_tokens: 500,
-        ..pb::TurnLimits::default()
-    });
+    request.limits = Some(pb::TurnLimits { max_output_tokens: 500, ..pb::TurnLimits::default() });
     let failing = |call: &pb::ToolCall| pb::ToolResult {
-        outcome: if call.tool_name == "list" {
-            pb::ToolOutcome::Error.into()
-        } else {
-            pb::ToolOutcome::Success.into()
-        },
+        outcome: if call.tool_name == "list" { pb::ToolOutcome::Error.into() } else { pb::ToolOutcome::Success.into() },
         ..result(&call.call_id, "nothing there")
     };
     let seen = host.run_with(request, failing).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     let response = messages(&seen).last().unwrap().response.clone().unwrap();
     assert_eq!(
-        (
-            response.provider_model.as_str(),
-            response.provider_response_id.as_str()
-        ),
+        (response.provider_model.as_str(), response.provider_response_id.as_str()),
         ("gpt-4o-2024", "chatcmpl-1")
     );
-    assert_eq!(
-        (
-            response.finish_reason(),
-            response.provider_finish_reason.as_str()
-        ),
-        (FinishReason::Stop, "stop")
-    );
+    assert_eq!((response.finish_reason(), response.provider_finish_reason.as_str()), (FinishReason::Stop, "stop"));
 
-    let [first, second] = &upstream.requests()[..] else {
-        panic!("not two requests")
-    };
+    let [first, second] = &upstream.requests()[..] else { panic!("not two requests") };
     assert_eq!(first.path, "/v1/chat/completions");
-    let header = |name: &str| {
-        first
-            .headers
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.clone())
-    };
+    let header = |name: &str| first.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
     assert_eq!(header("authorization"), Some(format!("Bearer {KEY}")));
     assert_eq!(header("content-type").as_deref(), Some("application/json"));
     let tool = |name: &str, strict: Value| {
@@ -274,26 +206,17 @@ async fn generation_parameters_are_sent_and_unsupported_ones_reported() {
         temperature: Some(0.5),
         top_k: Some(5),
         stop_sequences: vec!["END".to_owned()],
-        provider_options_json:
-            r#"{"openai": {"service_tier": "flex", "model": "another"}, "other": {"x": 1}}"#
-                .to_owned(),
+        provider_options_json: r#"{"openai": {"service_tier": "flex", "model": "another"}, "other": {"x": 1}}"#
+            .to_owned(),
         ..pb::Generation::default()
     };
-    let seen = host
-        .run(pb::ExecuteTurnRequest {
-            generation: Some(generation),
-            ..turn("s", MODEL, "Hello")
-        })
-        .await;
+    let seen = host.run(pb::ExecuteTurnRequest { generation: Some(generation), ..turn("s", MODEL, "Hello") }).await;
     let body = &upstream.requests()[0].json;
     assert_eq!(
         (&body["temperature"], &body["stop"], &body["service_tier"]),
         (&json!(0.5), &json!(["END"]), &json!("flex"))
     );
-    assert_eq!(
-        (&body["model"], body.get("top_k"), body.get("x")),
-        (&json!("gpt-4o"), None, None)
-    );
+    assert_eq!((&body["model"], body.get("top_k"), body.get("x")), (&json!("gpt-4o"), None, None));
     let reported: Vec<&str> = seen
         .iter()
         .filter_map(|event| match &event.payload {
@@ -312,31 +235,17 @@ async fn signed_reasoning_is_sent_back_to_the_model_that_wrote_it() {
     upstream.answer(Reply::events(answer(&["Done."])));
     upstream.answer(Reply::events(answer(&["Done again."])));
     let host = Host::with(upstream.options("openrouter")).await;
-    host.run_with(asks(&["lookup", "alpha", "beta"]), labels)
-        .await;
+    host.run_with(asks(&["lookup", "alpha", "beta"]), labels).await;
     let sent = |request: usize| upstream.requests()[request].json["messages"][2].clone();
     let details = &sent(1)["reasoning_details"];
     assert_eq!(
         (&details[0]["type"], &details[0]["signature"]),
         (&json!("reasoning.text"), &json!("signature_REDACTED_1"))
     );
-    assert!(
-        details[0]["text"]
-            .as_str()
-            .unwrap()
-            .starts_with("The user wants me to:\n1. Think briefly")
-    );
-    assert_eq!(
-        details.as_array().unwrap().len(),
-        1,
-        "fragments are joined: {details}"
-    );
+    assert!(details[0]["text"].as_str().unwrap().starts_with("The user wants me to:\n1. Think briefly"));
+    assert_eq!(details.as_array().unwrap().len(), 1, "fragments are joined: {details}");
     host.run(turn("s", "main/another", "And again.")).await;
-    assert_eq!(
-        sent(2).get("reasoning_details"),
-        None,
-        "another model could not read it"
-    );
+    assert_eq!(sent(2).get("reasoning_details"), None, "another model could not read it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,11 +261,7 @@ async fn calls_with_truncated_arguments_never_run() {
         CompletionReason::Length,
         "the service said tool_calls; what is behind it said max_output_tokens"
     );
-    assert!(
-        kinds(&seen).contains(&"tool_call_cancelled"),
-        "{:?}",
-        kinds(&seen)
-    );
+    assert!(kinds(&seen).contains(&"tool_call_cancelled"), "{:?}", kinds(&seen));
     assert!(!kinds(&seen).contains(&"tool_call_requested"));
 }
 
@@ -371,10 +276,7 @@ async fn a_cancel_aborts_the_provider_request() {
     upstream.left(1).await;
     let seen = all(&mut stream).await;
     assert_eq!(kind(seen.last().unwrap()), "turn_cancelled");
-    assert_eq!(
-        outline(&host.messages("s").await),
-        ["USER: \"Hello\"", "ASSISTANT: \"So far\""]
-    );
+    assert_eq!(outline(&host.messages("s").await), ["USER: \"Hello\"", "ASSISTANT: \"So far\""]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -386,38 +288,27 @@ async fn a_cancel_before_the_first_byte_aborts_the_provider_request() {
     upstream.asked(1).await;
     host.cancel("s", "").await;
     upstream.left(1).await;
-    assert_eq!(
-        kind(all(&mut stream).await.last().unwrap()),
-        "turn_cancelled"
-    );
+    assert_eq!(kind(all(&mut stream).await.last().unwrap()), "turn_cancelled");
 }
 
 /// Row F22
 #[tokio::test(flavor = "multi_thread")]
 async fn oversized_call_arguments_fail_before_they_are_buffered() {
     let upstream = Upstream::start().await;
-    let begin = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look", "arguments": "{\"a\": \""}}]});
-    let more = event(
-        &json!({"tool_calls": [{"index": 0, "function": {"arguments": "x".repeat(64 << 10)}}]}),
-    );
+    let begin =
+        json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look", "arguments": "{\"a\": \""}}]});
+    let more = event(&json!({"tool_calls": [{"index": 0, "function": {"arguments": "x".repeat(64 << 10)}}]}));
     let mut reply = Reply::events(event(&begin));
     for _ in 0..400 {
         reply = reply.then(more.clone());
     }
     upstream.answer(reply.stall());
-    let host = Host::with(crate::harness::Options {
-        call_attempts: 3,
-        ..upstream.options("openai")
-    })
-    .await;
+    let host = Host::with(crate::harness::Options { call_attempts: 3, ..upstream.options("openai") }).await;
     let seen = host.run(asks(&["look"])).await;
     let failure = failed(&seen).failure.clone().unwrap();
     assert_eq!(
         (failure.reason(), failure.message.as_str()),
-        (
-            FailureReason::ProviderBroken,
-            "response too large: more than 786432 bytes"
-        )
+        (FailureReason::ProviderBroken, "response too large: more than 786432 bytes")
     );
     assert!(!failure.recoverable, "it would be too large again");
     upstream.left(1).await;
@@ -436,10 +327,7 @@ async fn an_endless_sse_event_is_not_buffered_without_bound() {
     let host = Host::with(upstream.options("openai")).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
     let failure = failed(&seen).failure.clone().unwrap();
-    assert_eq!(
-        failure.message,
-        "an event of the stream is larger than 16777216 bytes"
-    );
+    assert_eq!(failure.message, "an event of the stream is larger than 16777216 bytes");
     assert!(!failure.recoverable, "it would be too large again");
     upstream.left(1).await;
 }
@@ -448,22 +336,11 @@ async fn an_endless_sse_event_is_not_buffered_without_bound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_model_has_its_window_and_others_have_none() {
     let upstream = Upstream::start().await;
-    let provider = declaring(
-        "main",
-        upstream.settings(),
-        "openai",
-        &[("our-own", 32_000)],
-    );
+    let provider = declaring("main", upstream.settings(), "openai", &[("our-own", 32_000)]);
     // Without a window in the policy, which would take precedence.
-    let options = crate::harness::Options {
-        context: ContextPolicy::default(),
-        ..crate::harness::Options::default()
-    };
+    let options = crate::harness::Options { context: ContextPolicy::default(), ..crate::harness::Options::default() };
     let host = Host::with(options.provider("main", Arc::new(provider))).await;
-    for (session, model, window) in [
-        ("s1", "main/our-own", 32_000),
-        ("s2", "main/of/an-unknown-make", 0),
-    ] {
+    for (session, model, window) in [("s1", "main/our-own", 32_000), ("s2", "main/of/an-unknown-make", 0)] {
         upstream.answer(Reply::events(answer(&["Hello."])));
         let seen = host.run(turn(session, model, "Hello")).await;
         let started = seen.iter().find_map(|event| match &event.payload {

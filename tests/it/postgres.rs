@@ -51,10 +51,7 @@ impl Place {
     }
 
     fn durable(&self) -> Settings {
-        Settings {
-            durability: Durability::Durable,
-            ..self.settings()
-        }
+        Settings { durability: Durability::Durable, ..self.settings() }
     }
 
     async fn start(&self) -> Postgres {
@@ -69,12 +66,7 @@ impl Place {
     }
 
     fn postmaster(&self) -> Option<i32> {
-        fs::read_to_string(self.data_dir().join("postmaster.pid"))
-            .ok()?
-            .lines()
-            .next()?
-            .parse()
-            .ok()
+        fs::read_to_string(self.data_dir().join("postmaster.pid")).ok()?.lines().next()?.parse().ok()
     }
 
     /// Makes the server's user the owner of a path.
@@ -114,13 +106,10 @@ async fn failure(settings: Settings) -> String {
 
 fn server_user() -> (u32, u32) {
     let user = match geteuid().is_root() {
-        true => User::from_name("postgres")
-            .unwrap()
-            .or_else(|| User::from_name("nobody").unwrap()),
+        true => User::from_name("postgres").unwrap().or_else(|| User::from_name("nobody").unwrap()),
         false => User::from_uid(geteuid()).unwrap(),
     };
-    user.map(|user| (user.uid.as_raw(), user.gid.as_raw()))
-        .unwrap()
+    user.map(|user| (user.uid.as_raw(), user.gid.as_raw())).unwrap()
 }
 
 async fn connect(config: &Config) -> Client {
@@ -135,39 +124,22 @@ async fn text(client: &Client, query: &str) -> String {
 
 async fn remember(postgres: &Postgres, word: &str) {
     let client = connect(&postgres.config("contextd")).await;
-    client
-        .batch_execute(&format!(
-            "create table memory as select '{word}'::text as word"
-        ))
-        .await
-        .unwrap();
+    client.batch_execute(&format!("create table memory as select '{word}'::text as word")).await.unwrap();
 }
 
 async fn recall(postgres: &Postgres) -> String {
-    text(
-        &connect(&postgres.config("contextd")).await,
-        "select word from memory",
-    )
-    .await
+    text(&connect(&postgres.config("contextd")).await, "select word from memory").await
 }
 
 /// Zombies count as ended: if process 1 does not reap, an orphan remains a zombie.
 fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 fn parent_of(pid: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ")
-        .unwrap()
-        .1
-        .split(' ')
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap()
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn kill_9(pid: i32) {
@@ -185,9 +157,7 @@ async fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future)
-        .await
-        .unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(Duration::from_secs(20), future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 #[tokio::test]
@@ -201,10 +171,7 @@ async fn an_empty_directory_gets_a_utf8_cluster_with_checksums_on_a_private_sock
     assert_eq!(text(&client, "show lc_collate").await, "C");
     assert_eq!(text(&client, "show listen_addresses").await, "");
     let socket_dir = fs::metadata(postgres.socket_dir()).unwrap();
-    assert_eq!(
-        (socket_dir.uid(), socket_dir.mode() & 0o777),
-        (server_user().0, 0o700)
-    );
+    assert_eq!((socket_dir.uid(), socket_dir.mode() & 0o777), (server_user().0, 0o700));
     let path = postgres.socket_dir().to_owned();
     postgres.stop().await.unwrap();
     assert!(!path.exists());
@@ -216,11 +183,7 @@ async fn a_durable_server_flushes_what_it_acknowledges() {
     let postgres = start(place.durable()).await.unwrap();
     let client = connect(&postgres.config("contextd")).await;
     for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
-        assert_eq!(
-            text(&client, &format!("show {setting}")).await,
-            "on",
-            "{setting}"
-        );
+        assert_eq!(text(&client, &format!("show {setting}")).await, "on", "{setting}");
     }
 }
 
@@ -230,10 +193,7 @@ async fn extra_settings_reach_the_embedded_server() {
     let server_settings = vec![("work_mem".to_owned(), "7MB".to_owned())];
     let postgres = start(Settings {
         server_settings,
-        embedded: EmbeddedConfig {
-            max_connections: 17,
-            ..place.settings().embedded
-        },
+        embedded: EmbeddedConfig { max_connections: 17, ..place.settings().embedded },
         ..place.settings()
     })
     .await
@@ -267,12 +227,7 @@ async fn a_dropped_server_stops_and_the_next_start_waits_for_that() {
 async fn a_server_outlives_the_runtime_it_was_started_from() {
     let place = Place::new();
     let settings = place.settings();
-    let other = std::thread::spawn(|| {
-        tokio::runtime::Runtime::new()
-            .unwrap()
-            .block_on(start(settings))
-            .unwrap()
-    });
+    let other = std::thread::spawn(|| tokio::runtime::Runtime::new().unwrap().block_on(start(settings)).unwrap());
     let postgres = other.join().unwrap();
     remember(&postgres, "still here").await;
     postgres.stop().await.unwrap();
@@ -283,10 +238,7 @@ async fn a_server_outlives_the_runtime_it_was_started_from() {
 async fn a_start_can_be_awaited_in_a_task_of_its_own() {
     let place = Place::new();
     let settings = place.settings();
-    let postgres = tokio::spawn(async move { Postgres::start(settings, &|_| {}).await })
-        .await
-        .unwrap()
-        .unwrap();
+    let postgres = tokio::spawn(async move { Postgres::start(settings, &|_| {}).await }).await.unwrap().unwrap();
     tokio::spawn(postgres.stop()).await.unwrap().unwrap();
 }
 
@@ -298,10 +250,7 @@ async fn after_kill_9_of_the_postmaster_the_end_is_noticed_and_the_next_start_re
     kill_9(place.postmaster().unwrap());
     soon("exited", postgres.exited()).await;
     drop(postgres);
-    assert_eq!(
-        recall(&start(place.durable()).await.unwrap()).await,
-        "recovered"
-    );
+    assert_eq!(recall(&start(place.durable()).await.unwrap()).await, "recovered");
 }
 
 #[tokio::test]
@@ -321,10 +270,7 @@ async fn start_waits_for_orphaned_backends_after_the_postmaster_is_killed() {
     kill_9(place.postmaster().unwrap());
     soon("exited", postgres.exited()).await;
     drop(postgres);
-    assert_eq!(
-        recall(&start(place.durable()).await.unwrap()).await,
-        "recovered"
-    );
+    assert_eq!(recall(&start(place.durable()).await.unwrap()).await, "recovered");
     let _ = busy.await.unwrap(); // the old backend may or may not have responded before it ended
 }
 
@@ -351,18 +297,10 @@ async fn after_kill_9_of_the_guard_the_next_start_stops_the_orphan_and_says_so()
     drop(postgres);
     assert!(alive(orphan));
     let said = std::sync::Mutex::new(String::new());
-    let next = Postgres::start(place.settings(), &|line| {
-        said.lock().unwrap().push_str(line)
-    })
-    .await
-    .unwrap();
+    let next = Postgres::start(place.settings(), &|line| said.lock().unwrap().push_str(line)).await.unwrap();
     assert!(!alive(orphan));
     assert_eq!(recall(&next).await, "kept");
-    assert!(
-        said.lock()
-            .unwrap()
-            .contains(&format!("run (pid {orphan})"))
-    );
+    assert!(said.lock().unwrap().contains(&format!("run (pid {orphan})")));
 }
 
 #[tokio::test]
@@ -382,10 +320,7 @@ fn the_guard_ends_its_program_when_the_pipe_closes_and_not_before() {
     let mut guard = guard_of(&["-", "/bin/sleep", "600"]);
     assert!(guard.try_wait().unwrap().is_none());
     drop(guard.stdin.take());
-    assert_eq!(
-        guard.wait().unwrap().code(),
-        Some(128 + Signal::SIGINT as i32)
-    );
+    assert_eq!(guard.wait().unwrap().code(), Some(128 + Signal::SIGINT as i32));
 }
 
 #[test]
@@ -397,12 +332,7 @@ fn the_guard_ends_with_its_program() {
 
 fn guard_of(args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-    command
-        .arg("__postgres-guard")
-        .args(args)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap()
+    command.arg("__postgres-guard").args(args).stdin(Stdio::piped()).spawn().unwrap()
 }
 
 /// Not a test: the program that the tests below kill. It starts a server and keeps it running.
@@ -415,12 +345,7 @@ async fn hold() {
     let guard_program = std::env::var_os(GUARD_PROGRAM).map(PathBuf::from).unwrap();
     let mut settings = settings_at(&data_dir);
     settings.embedded.runtime_dir = data_dir.parent().map(PathBuf::from);
-    let _postgres = start(Settings {
-        guard_program,
-        ..settings
-    })
-    .await
-    .unwrap();
+    let _postgres = start(Settings { guard_program, ..settings }).await.unwrap();
     eprintln!("{HOLDING}");
     std::future::pending().await
 }
@@ -429,13 +354,7 @@ async fn hold() {
 /// it open for a moment longer, and a program that is open for writing cannot be executed.
 fn copied(program: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(program.file_name().unwrap());
-    assert!(
-        Command::new("cp")
-            .args([program, copy.as_path()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("cp").args([program, copy.as_path()]).status().unwrap().success());
     copy
 }
 
@@ -443,10 +362,7 @@ fn copied(program: &Path, folder: &Path) -> PathBuf {
 fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
     let home = place.root.path().join("home");
     fs::create_dir(&home).unwrap();
-    let mut programs = [
-        std::env::current_exe().unwrap(),
-        PathBuf::from(env!("CARGO_BIN_EXE_contextd")),
-    ];
+    let mut programs = [std::env::current_exe().unwrap(), PathBuf::from(env!("CARGO_BIN_EXE_contextd"))];
     if user.is_some() {
         programs = programs.map(|program| copied(&program, &home)); // any user can access this directory
     }
@@ -457,14 +373,8 @@ fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
         command.uid(uid).gid(gid);
     }
     command.env(GUARD_PROGRAM, contextd);
-    command
-        .args(["--exact", "postgres::hold", "--ignored", "--nocapture"])
-        .env(HOLD_AT, home.join("data"));
-    let mut child = command
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    command.args(["--exact", "postgres::hold", "--ignored", "--nocapture"]).env(HOLD_AT, home.join("data"));
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut said = Vec::new();
     for line in std::io::BufReader::new(child.stderr.as_mut().unwrap()).lines() {
         said.push(line.unwrap());
@@ -473,10 +383,7 @@ fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
         }
     }
     let _ = child.kill();
-    panic!(
-        "it ended without holding a server ({:?}): {said:#?}",
-        child.wait()
-    )
+    panic!("it ended without holding a server ({:?}): {said:#?}", child.wait())
 }
 
 async fn kill_9_of_the_holder_stops_its_server(user: Option<(u32, u32)>) {
@@ -484,13 +391,7 @@ async fn kill_9_of_the_holder_stops_its_server(user: Option<(u32, u32)>) {
     let mut holder = holder(&place, user);
     let data_dir = place.root.path().join("home/data");
     let pid_file = data_dir.join("postmaster.pid");
-    let postmaster: i32 = fs::read_to_string(&pid_file)
-        .unwrap()
-        .lines()
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let postmaster: i32 = fs::read_to_string(&pid_file).unwrap().lines().next().unwrap().parse().unwrap();
     assert!(alive(postmaster));
     holder.kill().unwrap();
     holder.wait().unwrap();
@@ -519,9 +420,7 @@ async fn a_cluster_made_as_root_serves_its_owner_too_and_the_other_way_round() {
     let mut holder = holder(&place, Some(server_user()));
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let postgres = start(settings_at(&place.root.path().join("home/data")))
-        .await
-        .unwrap();
+    let postgres = start(settings_at(&place.root.path().join("home/data"))).await.unwrap();
     remember(&postgres, "by root").await;
     postgres.stop().await.unwrap();
 }
@@ -542,10 +441,7 @@ async fn a_foreign_directory_is_not_touched() {
     fs::create_dir(place.data_dir()).unwrap();
     fs::write(place.data_dir().join("thesis.txt"), "years of work").unwrap();
     let error = failure(place.settings()).await;
-    assert!(
-        error.contains("is not empty and is not a PostgreSQL cluster"),
-        "{error}"
-    );
+    assert!(error.contains("is not empty and is not a PostgreSQL cluster"), "{error}");
     assert!(place.data_dir().join("thesis.txt").exists());
 }
 
@@ -558,11 +454,7 @@ async fn a_process_that_reuses_a_dead_servers_pid_is_ignored() {
         stranger.uid(server_user().0); // PostgreSQL itself is only misled by a process of the same user
     }
     let mut stranger = stranger.spawn().unwrap();
-    let stale = format!(
-        "{}\n{}\n1700000000\n5432\n/tmp\n\n\nready   \n",
-        stranger.id(),
-        place.data_dir().display()
-    );
+    let stale = format!("{}\n{}\n1700000000\n5432\n/tmp\n\n\nready   \n", stranger.id(), place.data_dir().display());
     fs::write(place.data_dir().join("postmaster.pid"), stale).unwrap();
     assert!(find_running(&place.data_dir()).await.is_none());
     let postgres = place.start().await;
@@ -577,13 +469,7 @@ async fn a_second_contextd_on_a_data_directory_is_refused_with_the_pid_of_the_fi
     let place = Place::new();
     let _first = place.start().await;
     let error = failure(place.settings()).await;
-    assert!(
-        error.contains(&format!(
-            "in use by another contextd (pid {})",
-            std::process::id()
-        )),
-        "{error}"
-    );
+    assert!(error.contains(&format!("in use by another contextd (pid {})", std::process::id())), "{error}");
 }
 
 #[tokio::test]
@@ -592,10 +478,7 @@ async fn a_running_server_is_found_by_its_data_directory_and_a_stopped_one_is_no
     assert!(find_running(&place.data_dir()).await.is_none());
     let postgres = place.start().await;
     let found = find_running(&place.data_dir()).await.unwrap();
-    assert_eq!(
-        text(&connect(&found).await, "select current_database()::text").await,
-        "contextd"
-    );
+    assert_eq!(text(&connect(&found).await, "select current_database()::text").await, "contextd");
     postgres.stop().await.unwrap();
     assert!(find_running(&place.data_dir()).await.is_none());
 }
@@ -607,27 +490,12 @@ async fn connections_of_another_user_are_refused() {
     }
     let place = Place::new();
     let postgres = place.start().await;
-    let url = format!(
-        "host={} user=contextd dbname=contextd",
-        postgres.socket_dir().display()
-    );
-    let psql = |uid: u32| {
-        Command::new("psql")
-            .args([&url, "-c", "select 1"])
-            .uid(uid)
-            .current_dir("/")
-            .output()
-    };
+    let url = format!("host={} user=contextd dbname=contextd", postgres.socket_dir().display());
+    let psql = |uid: u32| Command::new("psql").args([&url, "-c", "select 1"]).uid(uid).current_dir("/").output();
     let Ok(nobody) = psql(65534) else { return }; // psql is not available
-    assert!(
-        String::from_utf8_lossy(&nobody.stderr).contains("Permission denied"),
-        "{nobody:?}"
-    );
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("Permission denied"), "{nobody:?}");
     let itself = psql(server_user().0).unwrap();
-    assert!(
-        String::from_utf8_lossy(&itself.stderr).contains("Peer authentication failed"),
-        "{itself:?}"
-    );
+    assert!(String::from_utf8_lossy(&itself.stderr).contains("Peer authentication failed"), "{itself:?}");
 }
 
 #[tokio::test]
@@ -637,10 +505,7 @@ async fn a_socket_path_that_is_too_long_is_named_with_the_limit() {
     let mut settings = place.settings();
     settings.embedded.runtime_dir = Some(runtime_dir.clone());
     let error = failure(settings).await;
-    assert!(
-        error.contains(runtime_dir.to_str().unwrap()) && error.contains("fewer than 100"),
-        "{error}"
-    );
+    assert!(error.contains(runtime_dir.to_str().unwrap()) && error.contains("fewer than 100"), "{error}");
 }
 
 #[tokio::test]
@@ -669,10 +534,7 @@ async fn an_inaccessible_parent_directory_is_named() {
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     let error = failure(settings_at(&closed.join("deeper/data"))).await;
-    assert!(
-        error.contains(&format!("cannot access {}, which", closed.display())),
-        "{error}"
-    );
+    assert!(error.contains(&format!("cannot access {}, which", closed.display())), "{error}");
 }
 
 #[tokio::test]
@@ -681,10 +543,7 @@ async fn a_cluster_of_another_version_is_refused_naming_both_versions() {
     place.own(&place.data_dir());
     fs::write(place.data_dir().join("PG_VERSION"), "12\n").unwrap();
     let error = failure(place.settings()).await;
-    assert!(
-        error.contains("was created by PostgreSQL 12, but the binaries found are 1"),
-        "{error}"
-    );
+    assert!(error.contains("was created by PostgreSQL 12, but the binaries found are 1"), "{error}");
 }
 
 #[tokio::test]
@@ -694,25 +553,15 @@ async fn missing_postgres_programs_are_reported_with_instructions() {
     let mut settings = place.settings();
     settings.embedded.bin_dir = Some(empty.clone());
     let error = failure(settings).await;
-    assert!(
-        error.contains(empty.to_str().unwrap()) && error.contains("apt-get install postgresql"),
-        "{error}"
-    );
+    assert!(error.contains(empty.to_str().unwrap()) && error.contains("apt-get install postgresql"), "{error}");
 }
 
 #[tokio::test]
 async fn the_log_of_a_server_that_fails_to_start_is_quoted() {
     let place = Place::with_a_cluster().await;
     let server_settings = vec![("no_such_setting".to_owned(), "1".to_owned())];
-    let error = failure(Settings {
-        server_settings,
-        ..place.settings()
-    })
-    .await;
-    assert!(
-        error.contains("unrecognized configuration parameter \"no_such_setting\""),
-        "{error}"
-    );
+    let error = failure(Settings { server_settings, ..place.settings() }).await;
+    assert!(error.contains("unrecognized configuration parameter \"no_such_setting\""), "{error}");
 }
 
 #[tokio::test]
@@ -720,19 +569,12 @@ async fn scratch_servers_get_a_slot_each_and_reuse_it_empty() {
     let place = Place::new();
     let parent = place.root.path();
     let first = Postgres::scratch(parent, place.settings()).await.unwrap();
-    connect(&first.config("contextd"))
-        .await
-        .batch_execute("create database left_over is_template true")
-        .await
-        .unwrap();
+    connect(&first.config("contextd")).await.batch_execute("create database left_over is_template true").await.unwrap();
     let second = Postgres::scratch(parent, place.settings()).await.unwrap();
     assert_ne!(first.socket_dir(), second.socket_dir());
     drop((first, second));
     let again = Postgres::scratch(parent, place.settings()).await.unwrap();
     let left = "select count(*)::text from pg_database where datname = 'left_over'";
-    assert_eq!(
-        text(&connect(&again.config("contextd")).await, left).await,
-        "0"
-    );
+    assert_eq!(text(&connect(&again.config("contextd")).await, left).await, "0");
     again.stop().await.unwrap();
 }

@@ -17,8 +17,7 @@ use crate::harness::{
 };
 use speaks::{Protocol, Says};
 
-pub(crate) const PICTURE: &[u8] =
-    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\x40\0\0\0\xf0\x08\x02\0\0\0 a picture";
+pub(crate) const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\x40\0\0\0\xf0\x08\x02\0\0\0 a picture";
 
 pub(crate) fn picture() -> pb::Part {
     pb::Part {
@@ -37,11 +36,7 @@ pub(crate) fn gives(call: &pb::ToolCall) -> pb::ToolResult {
         "list" => vec![text("As shown:"), picture()],
         _ => vec![text(&"x".repeat(8_000))],
     };
-    pb::ToolResult {
-        call_id: call.call_id.clone(),
-        parts,
-        ..pb::ToolResult::default()
-    }
+    pb::ToolResult { call_id: call.call_id.clone(), parts, ..pb::ToolResult::default() }
 }
 
 /// A turn in a session with this model.
@@ -65,10 +60,7 @@ fn asks(model: &str, words: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnReques
 
 /// A service for each protocol, and a host that calls all of them.
 pub(crate) async fn served() -> (Vec<(Protocol, Upstream)>, Host) {
-    let mut options = Options {
-        call_attempts: 2,
-        ..Options::default()
-    };
+    let mut options = Options { call_attempts: 2, ..Options::default() };
     let mut services = Vec::new();
     for protocol in Protocol::ALL {
         let upstream = Upstream::start().await;
@@ -81,9 +73,7 @@ pub(crate) async fn served() -> (Vec<(Protocol, Upstream)>, Host) {
 /// The number of reasoning items in a request.
 fn thoughts(protocol: Protocol, body: &Value) -> usize {
     let body = body.to_string();
-    protocol
-        .thought()
-        .map_or(0, |mark| body.matches(mark).count())
+    protocol.thought().map_or(0, |mark| body.matches(mark).count())
 }
 
 /// Rows D5, D20 and D27
@@ -104,48 +94,24 @@ async fn a_whole_conversation_is_the_same_over_every_protocol() {
         let second = Says::thinking("Once more.").call("c3", "look", &json!({"at": "b"}));
         upstream.answer(protocol.answer(second));
         upstream.answer(protocol.answer(Says::thinking("").text("All done.")));
-        let seen = host
-            .run_with(asks("What is this?", vec![picture()]), gives)
-            .await;
-        assert_eq!(
-            completed(&seen).reason(),
-            CompletionReason::Stop,
-            "{session}"
-        );
+        let seen = host.run_with(asks("What is this?", vec![picture()]), gives).await;
+        assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{session}");
         assert!(kinds(&seen).contains(&"turn_retrying"), "{session}");
-        assert_eq!(
-            message_text(messages(&seen).last().unwrap()),
-            "All done.",
-            "{session}"
-        );
+        assert_eq!(message_text(messages(&seen).last().unwrap()), "All done.", "{session}");
         let sent = upstream.requests();
         assert_eq!(sent.len(), 4, "{session}");
-        assert_eq!(
-            sent[1].json, sent[2].json,
-            "a retry sends the same: {session}"
-        );
-        let seen_thoughts: Vec<usize> = sent
-            .iter()
-            .map(|request| thoughts(*protocol, &request.json))
-            .collect();
+        assert_eq!(sent[1].json, sent[2].json, "a retry sends the same: {session}");
+        let seen_thoughts: Vec<usize> = sent.iter().map(|request| thoughts(*protocol, &request.json)).collect();
         if protocol.thought().is_some() {
             assert_eq!(seen_thoughts, [0, 1, 1, 2], "{session}");
         }
-        assert_eq!(
-            protocol.pictures(&sent[3].json),
-            2,
-            "the user's and the tool's: {session}"
-        );
+        assert_eq!(protocol.pictures(&sent[3].json), 2, "the user's and the tool's: {session}");
 
         upstream.answer(protocol.too_long());
         upstream.answer(protocol.answer(Says::default().text("Shorter now.")));
         let seen = host.run(asks("And this?", Vec::new())).await;
         assert!(kinds(&seen).contains(&"context_pruned"), "{session}");
-        assert_eq!(
-            message_text(messages(&seen).last().unwrap()),
-            "Shorter now.",
-            "{session}"
-        );
+        assert_eq!(message_text(messages(&seen).last().unwrap()), "Shorter now.", "{session}");
 
         upstream.answer(protocol.begun("So far"));
         let mut stream = host.execute(asks("Go on.", Vec::new())).await;
@@ -168,11 +134,7 @@ async fn a_whole_conversation_is_the_same_over_every_protocol() {
         assert_eq!(state, pb::CompactionState::Applied, "{session}");
         upstream.answer(protocol.answer(Says::thinking("After all.").text("Yes.")));
         let seen = host.run(asks("Still there?", Vec::new())).await;
-        assert_eq!(
-            completed(&seen).reason(),
-            CompletionReason::Stop,
-            "{session}"
-        );
+        assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{session}");
         host.assert_counted(session).await;
     }
 }
@@ -189,20 +151,15 @@ async fn a_session_changes_between_all_protocols_and_back() {
                 ..asks(&protocol.model(), words, vec![picture()])
             };
             let answers = |protocol: &Protocol, upstream: &Upstream| {
-                let calls = Says::thinking("Let me look.")
-                    .call("c1", "look", &json!({}))
-                    .call("c2", "list", &json!({}));
+                let calls =
+                    Says::thinking("Let me look.").call("c1", "look", &json!({})).call("c2", "list", &json!({}));
                 upstream.answer(protocol.answer(calls));
                 upstream.answer(protocol.answer(Says::thinking("Now I know.").text("So it is.")));
             };
             for (protocol, upstream) in [(from, first), (to, second), (from, first)] {
                 answers(protocol, upstream);
                 let seen = host.run_with(asks(protocol, "What is this?"), gives).await;
-                assert_eq!(
-                    completed(&seen).reason(),
-                    CompletionReason::Stop,
-                    "{session}"
-                );
+                assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{session}");
             }
             let newest = first.requests().pop().expect("a request").json;
             if from.thought().is_some() {
@@ -241,11 +198,7 @@ async fn every_tool_name_that_is_accepted_can_be_sent_over_every_protocol() {
                 ..turn("s", &protocol.model(), "Call it.")
             };
             let seen = host.run_with(asks, gives).await;
-            assert_eq!(
-                completed(&seen).reason(),
-                CompletionReason::Stop,
-                "{session}: {name}"
-            );
+            assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{session}: {name}");
             let called: Vec<_> = messages(&seen)
                 .iter()
                 .flat_map(|message| &message.parts)
@@ -274,8 +227,7 @@ async fn render_context_shows_the_bytes_that_each_protocol_sends() {
             ..asks(&protocol.model(), "What is this?", vec![picture()])
         };
         host.run_with(first, gives).await;
-        host.append(session, vec![says(pb::Role::User, "And now?")])
-            .await;
+        host.append(session, vec![says(pb::Role::User, "And now?")]).await;
         let mut shown = Vec::new();
         for format in [pb::PromptFormat::Native, protocol.format()] {
             let request = pb::RenderContextRequest {
@@ -303,9 +255,7 @@ async fn render_context_shows_the_bytes_that_each_protocol_sends() {
 /// Settings that force a call of this tool.
 fn forces(tool: &str) -> pb::Generation {
     pb::Generation {
-        tool_choice: Some(pb::ToolChoice {
-            choice: Some(Choice::ToolName(tool.to_owned())),
-        }),
+        tool_choice: Some(pb::ToolChoice { choice: Some(Choice::ToolName(tool.to_owned())) }),
         ..pb::Generation::default()
     }
 }
@@ -317,17 +267,9 @@ async fn a_name_of_a_model_that_is_another_path_is_refused_before_any_request() 
         for name in ["g/../admin/keys?x=", "..", "a#b", "a%2f..", "a\nb"] {
             let model = format!("{}/{name}", protocol.name());
             let session = protocol.name();
-            let refused = host
-                .turns()
-                .execute_turn(turn(session, &model, "Hello"))
-                .await
-                .map(drop)
-                .unwrap_err();
+            let refused = host.turns().execute_turn(turn(session, &model, "Hello")).await.map(drop).unwrap_err();
             assert!(
-                matches!(
-                    refused.code(),
-                    tonic::Code::NotFound | tonic::Code::InvalidArgument
-                ),
+                matches!(refused.code(), tonic::Code::NotFound | tonic::Code::InvalidArgument),
                 "{model}: {refused:?}"
             );
             let count = pb::CountTokensRequest {
@@ -338,10 +280,7 @@ async fn a_name_of_a_model_that_is_another_path_is_refused_before_any_request() 
             };
             let refused = host.contexts().count_tokens(count).await.unwrap_err();
             assert!(
-                matches!(
-                    refused.code(),
-                    tonic::Code::NotFound | tonic::Code::InvalidArgument
-                ),
+                matches!(refused.code(), tonic::Code::NotFound | tonic::Code::InvalidArgument),
                 "{model}: {refused:?}"
             );
         }

@@ -4,10 +4,7 @@
 use std::{fs, path::PathBuf};
 
 use contextd::{
-    config::{
-        self, Dialect, Environment, LoadedConfig, Origin, ProviderConfig, Sources,
-        WELL_KNOWN_SERVICES,
-    },
+    config::{self, Dialect, Environment, LoadedConfig, Origin, ProviderConfig, Sources, WELL_KNOWN_SERVICES},
     pb::{self, model_service_client::ModelServiceClient, turn_service_client::TurnServiceClient},
 };
 use secrecy::ExposeSecret as _;
@@ -30,24 +27,13 @@ fn load_with(file: &str, variables: &[(&str, &str)]) -> Result<LoadedConfig, Str
     let path = dir.path().join("contextd.toml");
     fs::write(&path, file).unwrap();
     let environment = Environment::new(variables.iter().copied());
-    let sources = Sources {
-        file: Some(path),
-        environment,
-        ..Sources::default()
-    };
-    config::load(&sources).map_err(|error| {
-        error
-            .to_string()
-            .replace(&dir.path().display().to_string(), "DIR")
-    })
+    let sources = Sources { file: Some(path), environment, ..Sources::default() };
+    config::load(&sources).map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "DIR"))
 }
 
 fn problems(file: &str) -> Vec<String> {
     let told = load(file).unwrap_err();
-    told.lines()
-        .skip(1)
-        .map(|line| line.trim().to_owned())
-        .collect()
+    told.lines().skip(1).map(|line| line.trim().to_owned()).collect()
 }
 
 const WHOLE: &str = "
@@ -79,46 +65,17 @@ const WHOLE: &str = "
 #[test]
 fn a_service_is_configured_by_its_address_its_key_and_its_models() {
     let loaded = load(WHOLE).unwrap();
-    let ProviderConfig::OpenAi(main) = &loaded.config.providers["main"] else {
-        panic!("another kind")
-    };
-    assert_eq!(
-        (main.base_url.as_str(), main.dialect),
-        ("https://llm.example.org/v1", Some(Dialect::OpenRouter))
-    );
-    assert_eq!(
-        main.http
-            .key(&Environment::default())
-            .unwrap()
-            .unwrap()
-            .expose_secret(),
-        "s3cret-key"
-    );
-    assert_eq!(
-        main.http.headers["HTTP-Referer"].expose_secret(),
-        "s3cret-referer"
-    );
-    assert_eq!(
-        (
-            main.http.connect_timeout.as_secs(),
-            main.http.stall_timeout.as_secs()
-        ),
-        (3, 30)
-    );
+    let ProviderConfig::OpenAi(main) = &loaded.config.providers["main"] else { panic!("another kind") };
+    assert_eq!((main.base_url.as_str(), main.dialect), ("https://llm.example.org/v1", Some(Dialect::OpenRouter)));
+    assert_eq!(main.http.key(&Environment::default()).unwrap().unwrap().expose_secret(), "s3cret-key");
+    assert_eq!(main.http.headers["HTTP-Referer"].expose_secret(), "s3cret-referer");
+    assert_eq!((main.http.connect_timeout.as_secs(), main.http.stall_timeout.as_secs()), (3, 30));
     assert_eq!(main.http.max_request_bytes, Some(4_000_000));
     let tools = &main.models["gpt-4o"];
     let plain = &main.models["plain"];
-    assert_eq!(
-        (tools.context_window, tools.max_output, tools.tools),
-        (Some(128_000), Some(16_384), None)
-    );
-    assert_eq!(
-        (plain.tools, plain.display_name.as_deref()),
-        (Some(false), Some("Plain"))
-    );
-    let ProviderConfig::Scripted(_) = &loaded.config.providers["scripted"] else {
-        panic!("the shipped one is gone")
-    };
+    assert_eq!((tools.context_window, tools.max_output, tools.tools), (Some(128_000), Some(16_384), None));
+    assert_eq!((plain.tools, plain.display_name.as_deref()), (Some(false), Some("Plain")));
+    let ProviderConfig::Scripted(_) = &loaded.config.providers["scripted"] else { panic!("the shipped one is gone") };
 }
 
 /// Row D20
@@ -126,25 +83,16 @@ fn a_service_is_configured_by_its_address_its_key_and_its_models() {
 fn fallback_models_of_a_policy_name_configured_providers_once() {
     let with = |models: &str| format!("{WHOLE}\n[policies.default]\nfallback_models = {models}");
     let loaded = load(&with("['main/gpt-5', 'scripted/demo']")).unwrap();
-    assert_eq!(
-        loaded.config.policies["default"].fallback_models,
-        ["main/gpt-5", "scripted/demo"]
-    );
+    assert_eq!(loaded.config.policies["default"].fallback_models, ["main/gpt-5", "scripted/demo"]);
     let table = [
         ("['elsewhere/m']", "no provider `elsewhere` is configured"),
         ("['gpt-5']", "must look like PROVIDER/MODEL"),
         ("['main/a', 'main/a']", "`main/a` is listed twice"),
-        (
-            "['main/a', 'main/b', 'main/c', 'main/d', 'main/e']",
-            "5 is not between 0 and 4 models",
-        ),
+        ("['main/a', 'main/b', 'main/c', 'main/d', 'main/e']", "5 is not between 0 and 4 models"),
     ];
     for (models, expected) in table {
         let told = problems(&with(models)).join("\n");
-        assert!(
-            told.contains("policies.default.fallback_models") && told.contains(expected),
-            "{told}"
-        );
+        assert!(told.contains("policies.default.fallback_models") && told.contains(expected), "{told}");
     }
 }
 
@@ -153,14 +101,8 @@ fn secrets_of_services_are_hidden_in_print_in_debug_output_and_in_errors() {
     let loaded = load(WHOLE).unwrap();
     let printed = config::print(&loaded);
     assert!(printed.contains("api_key = \"***\" # from"), "{printed}");
-    assert!(
-        printed.contains("HTTP-Referer = \"***\" # from"),
-        "{printed}"
-    );
-    assert!(
-        printed.contains("stall_timeout = \"30s\" # from"),
-        "{printed}"
-    );
+    assert!(printed.contains("HTTP-Referer = \"***\" # from"), "{printed}");
+    assert!(printed.contains("stall_timeout = \"30s\" # from"), "{printed}");
     let service = "[providers.main]\nkind = 'openai'\n";
     let shown = [
         printed,
@@ -220,38 +162,14 @@ fn all_problems_of_a_provider_configuration_are_reported_together() {
             "kind = 'openai'\nbase_ur = 'x'",
             "unknown key `providers.main.base_ur` (from DIR/contextd.toml); did you mean `providers.main.base_url`?",
         ),
-        (
-            "kind = 'openai'\ndialect = 'klingon'",
-            "unknown variant `klingon`",
-        ),
-        (
-            "kind = 'openai'\nrules.reasoning_back = 'sometimes'",
-            "unknown variant `sometimes`",
-        ),
-        (
-            "kind = 'openai'\nrules.reasoning_bak = 'never'",
-            "unknown key `providers.main.rules.reasoning_bak`",
-        ),
-        (
-            "kind = 'anthropic'\nrules.reasoning_back = 'in_loop'",
-            "unknown variant `in_loop`",
-        ),
-        (
-            "kind = 'openai-responses'\nrules.encrypted_reasoning = 'maybe'",
-            "unknown variant `maybe`",
-        ),
-        (
-            "kind = 'gemini'\nrules.reasoning_back = 'never'",
-            "unknown key `providers.main.rules.reasoning_back`",
-        ),
-        (
-            "kind = 'openai'\nscript_dir = 'x'",
-            "unknown key `providers.main.script_dir`",
-        ),
-        (
-            "kind = 'scripted'\nbase_url = 'x'\napi_key = 'y'",
-            "unknown key `providers.main.base_url`",
-        ),
+        ("kind = 'openai'\ndialect = 'klingon'", "unknown variant `klingon`"),
+        ("kind = 'openai'\nrules.reasoning_back = 'sometimes'", "unknown variant `sometimes`"),
+        ("kind = 'openai'\nrules.reasoning_bak = 'never'", "unknown key `providers.main.rules.reasoning_bak`"),
+        ("kind = 'anthropic'\nrules.reasoning_back = 'in_loop'", "unknown variant `in_loop`"),
+        ("kind = 'openai-responses'\nrules.encrypted_reasoning = 'maybe'", "unknown variant `maybe`"),
+        ("kind = 'gemini'\nrules.reasoning_back = 'never'", "unknown key `providers.main.rules.reasoning_back`"),
+        ("kind = 'openai'\nscript_dir = 'x'", "unknown key `providers.main.script_dir`"),
+        ("kind = 'scripted'\nbase_url = 'x'\napi_key = 'y'", "unknown key `providers.main.base_url`"),
         ("base_url = 'x'", "missing field `kind`"),
     ];
     for (service, told) in table {
@@ -265,64 +183,24 @@ fn a_key_comes_from_a_variable_or_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
     let config = |how: &str| {
-        let loaded = load(&format!(
-            "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n{how}"
-        ))
-        .unwrap();
-        let ProviderConfig::OpenAi(main) = loaded.config.providers["main"].clone() else {
-            panic!("another kind")
-        };
+        let loaded =
+            load(&format!("[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n{how}")).unwrap();
+        let ProviderConfig::OpenAi(main) = loaded.config.providers["main"].clone() else { panic!("another kind") };
         main
     };
     let environment = Environment::new([("MY_KEY", "from-variable")]);
     let by_variable = config("api_key_env = 'MY_KEY'");
-    assert_eq!(
-        by_variable
-            .http
-            .key(&environment)
-            .unwrap()
-            .unwrap()
-            .expose_secret(),
-        "from-variable"
-    );
+    assert_eq!(by_variable.http.key(&environment).unwrap().unwrap().expose_secret(), "from-variable");
     let error = by_variable.http.key(&Environment::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the environment variable MY_KEY is not set"
-    );
+    assert_eq!(error.to_string(), "the environment variable MY_KEY is not set");
 
     let by_file = config(&format!("api_key_file = '{}'", path.display()));
-    assert!(
-        by_file
-            .http
-            .key(&environment)
-            .unwrap_err()
-            .to_string()
-            .starts_with("cannot read ")
-    );
+    assert!(by_file.http.key(&environment).unwrap_err().to_string().starts_with("cannot read "));
     fs::write(&path, "from-file\n").unwrap();
-    assert_eq!(
-        by_file
-            .http
-            .key(&environment)
-            .unwrap()
-            .unwrap()
-            .expose_secret(),
-        "from-file"
-    );
+    assert_eq!(by_file.http.key(&environment).unwrap().unwrap().expose_secret(), "from-file");
     fs::write(&path, "\n").unwrap();
-    assert!(
-        by_file
-            .http
-            .key(&environment)
-            .unwrap_err()
-            .to_string()
-            .ends_with(" is empty")
-    );
-    assert!(
-        config("").http.key(&environment).unwrap().is_none(),
-        "a server nearby may want none"
-    );
+    assert!(by_file.http.key(&environment).unwrap_err().to_string().ends_with(" is empty"));
+    assert!(config("").http.key(&environment).unwrap().is_none(), "a server nearby may want none");
 }
 
 /// A place whose provider `main` is the service, with its key in a separate file.
@@ -355,16 +233,11 @@ async fn no_key_is_in_logs_events_or_the_database() {
     let good = run(&served, turn("s", "main/gpt-4o", "Hello")).await;
     completed(&good);
     let bad = run(&served, turn("s", "main/gpt-4o", "Again")).await;
-    assert_eq!(
-        failed(&bad).failure.as_ref().unwrap().message,
-        "It broke. You sent ***."
-    );
+    assert_eq!(failed(&bad).failure.as_ref().unwrap().message, "It broke. You sent ***.");
     let sent = upstream.requests();
-    assert!(sent.iter().all(|request| {
-        request
-            .headers
-            .contains(&("authorization".to_owned(), format!("Bearer {KEY}")))
-    }));
+    assert!(
+        sent.iter().all(|request| { request.headers.contains(&("authorization".to_owned(), format!("Bearer {KEY}"))) })
+    );
 
     served.terminate();
     served.ended().await;
@@ -374,35 +247,18 @@ async fn no_key_is_in_logs_events_or_the_database() {
         "the log is not what this test is about"
     );
     let client = database.client().await;
-    let tables = client
-        .query(
-            "select tablename::text from pg_tables where schemaname = 'public'",
-            &[],
-        )
-        .await
-        .unwrap();
+    let tables = client.query("select tablename::text from pg_tables where schemaname = 'public'", &[]).await.unwrap();
     let mut stored = String::new();
     for table in tables {
         let table: String = table.get(0);
-        for row in client
-            .query(&format!("select t::text from {table} t"), &[])
-            .await
-            .unwrap()
-        {
+        for row in client.query(&format!("select t::text from {table} t"), &[]).await.unwrap() {
             stored.push_str(row.get(0));
         }
     }
     // Bytes are shown in hexadecimal.
     let hex: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
-    for (place, text) in [
-        ("logs", &logs),
-        ("events", &format!("{good:?}{bad:?}")),
-        ("database", &stored),
-    ] {
-        assert!(
-            !text.is_empty() && !text.contains(KEY) && !text.contains(&hex),
-            "the key is in the {place}"
-        );
+    for (place, text) in [("logs", &logs), ("events", &format!("{good:?}{bad:?}")), ("database", &stored)] {
+        assert!(!text.is_empty() && !text.contains(KEY) && !text.contains(&hex), "the key is in the {place}");
     }
 }
 
@@ -425,11 +281,7 @@ async fn a_gateway_is_sent_what_its_configured_rules_say() {
         {"index": 0, "id": id, "type": "function", "function": {"name": "look", "arguments": "{}"}},
     ]});
     let upstream = Upstream::start().await;
-    let first = [
-        event(&json!({"reasoning": thought})),
-        event(&calls),
-        finished("tool_calls"),
-    ];
+    let first = [event(&json!({"reasoning": thought})), event(&calls), finished("tool_calls")];
     upstream.answer(Reply::events(first.concat()));
     upstream.answer(Reply::events(said(&["Done."])));
     let database = TestDatabase::new().await;
@@ -437,18 +289,11 @@ async fn a_gateway_is_sent_what_its_configured_rules_say() {
     let mut served = place.serve_over(&database).await;
 
     let mut models = ModelServiceClient::new(served.channel().await);
-    let request = pb::GetModelRequest {
-        model: "main/m".to_owned(),
-    };
+    let request = pb::GetModelRequest { model: "main/m".to_owned() };
     let model = models.get_model(request).await.unwrap().into_inner().model;
     let rules = model.unwrap().rules.unwrap();
     assert_eq!(
-        (
-            rules.reasoning_kept(),
-            rules.reasoning_field.as_str(),
-            rules.keeps_own_call_ids,
-            rules.max_stop_sequences
-        ),
+        (rules.reasoning_kept(), rules.reasoning_field.as_str(), rules.keeps_own_call_ids, rules.max_stop_sequences),
         (pb::ReasoningKept::ToolLoop, "reasoning", true, Some(1))
     );
 
@@ -489,10 +334,7 @@ async fn a_missing_api_key_of_the_default_model_stops_the_server_and_names_its_s
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_ne!(output.status.code(), Some(0));
     assert!(told.contains("providers.main cannot be used"), "{told}");
-    assert!(
-        told.contains("the environment variable NO_SUCH_KEY is not set"),
-        "{told}"
-    );
+    assert!(told.contains("the environment variable NO_SUCH_KEY is not set"), "{told}");
 }
 
 #[test]
@@ -501,34 +343,18 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
         let loaded = load_with("", &[(service.variable, "s3cret")]).unwrap();
         let (kind, base_url, http) = match &loaded.config.providers[service.provider] {
             ProviderConfig::OpenAi(provider) => ("openai", &provider.base_url, &provider.http),
-            ProviderConfig::Anthropic(provider) => {
-                ("anthropic", &provider.base_url, &provider.http)
-            }
-            ProviderConfig::Responses(provider) => {
-                ("openai-responses", &provider.base_url, &provider.http)
-            }
+            ProviderConfig::Anthropic(provider) => ("anthropic", &provider.base_url, &provider.http),
+            ProviderConfig::Responses(provider) => ("openai-responses", &provider.base_url, &provider.http),
             ProviderConfig::Gemini(provider) => ("gemini", &provider.base_url, &provider.http),
             ProviderConfig::Scripted(_) => panic!("another kind"),
         };
         assert_eq!((kind, base_url.as_str()), (service.kind, service.base_url));
-        let key = http
-            .key(&Environment::new([(service.variable, "s3cret")]))
-            .unwrap()
-            .unwrap();
+        let key = http.key(&Environment::new([(service.variable, "s3cret")])).unwrap().unwrap();
         assert_eq!(key.expose_secret(), "s3cret");
-        assert_eq!(
-            loaded.config.models.default_model,
-            format!("{}/{}", service.provider, service.default_model)
-        );
-        assert!(
-            loaded.config.providers.contains_key("scripted"),
-            "the demo is gone"
-        );
+        assert_eq!(loaded.config.models.default_model, format!("{}/{}", service.provider, service.default_model));
+        assert!(loaded.config.providers.contains_key("scripted"), "the demo is gone");
         assert_eq!(loaded.services, [service]);
-        assert_eq!(
-            loaded.origins["models.default_model"],
-            Origin::Variable(service.variable.to_owned())
-        );
+        assert_eq!(loaded.origins["models.default_model"], Origin::Variable(service.variable.to_owned()));
         assert!(!format!("{loaded:?}{}", config::print(&loaded)).contains("s3cret"));
     }
     let none = load_with("", &[("OPENAI_API_KEY", ""), ("UNRELATED_API_KEY", "k")]).unwrap();
@@ -538,18 +364,11 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
 
 #[test]
 fn the_manual_lists_every_well_known_variable() {
-    let manual =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/providers.md")).unwrap();
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/providers.md")).unwrap();
     for service in WELL_KNOWN_SERVICES {
-        let start = format!(
-            "| `{}` | `{}` | `{}`",
-            service.variable, service.provider, service.base_url
-        );
+        let start = format!("| `{}` | `{}` | `{}`", service.variable, service.provider, service.base_url);
         let row = manual.lines().find(|line| line.starts_with(&start));
-        assert!(
-            row.is_some_and(|row| row.ends_with(&format!("| `{}` |", service.default_model))),
-            "{start}"
-        );
+        assert!(row.is_some_and(|row| row.ends_with(&format!("| `{}` |", service.default_model))), "{start}");
     }
 }
 
@@ -557,148 +376,77 @@ fn the_manual_lists_every_well_known_variable() {
 fn configured_providers_override_well_known_variables() {
     const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("GROQ_API_KEY", "g")];
     let openai = "[providers.openai]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n";
-    let gateway = "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\napi_key_env = 'OPENAI_API_KEY'\n";
+    let gateway =
+        "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\napi_key_env = 'OPENAI_API_KEY'\n";
     let table: &[(&str, &[&str], &str)] = &[
         ("", &["openai", "groq"], "openai/gpt-5-mini"),
-        (
-            "[models]\ndefault_model = 'scripted/demo'",
-            &["openai", "groq"],
-            "scripted/demo",
-        ),
+        ("[models]\ndefault_model = 'scripted/demo'", &["openai", "groq"], "scripted/demo"),
         ("[models]\ndetect_providers = false", &[], "scripted/demo"),
         // A provider with that configured name, and a provider whose key is in the variable: it may belong to a
         // gateway.
         (openai, &["groq"], "scripted/demo"),
         (gateway, &["groq"], "scripted/demo"),
-        (
-            "[providers.scripted]\nkind = 'scripted'",
-            &["openai", "groq"],
-            "openai/gpt-5-mini",
-        ),
+        ("[providers.scripted]\nkind = 'scripted'", &["openai", "groq"], "openai/gpt-5-mini"),
     ];
     for (file, services, default_model) in table {
         let loaded = load_with(file, KEYS).unwrap();
-        let found: Vec<&str> = loaded
-            .services
-            .iter()
-            .map(|service| service.provider)
-            .collect();
+        let found: Vec<&str> = loaded.services.iter().map(|service| service.provider).collect();
         assert_eq!(
-            (
-                found.as_slice(),
-                loaded.config.models.default_model.as_str()
-            ),
+            (found.as_slice(), loaded.config.models.default_model.as_str()),
             (*services, *default_model),
             "{file}"
         );
     }
-    let ProviderConfig::OpenAi(own) =
-        load_with(openai, KEYS).unwrap().config.providers["openai"].clone()
-    else {
+    let ProviderConfig::OpenAi(own) = load_with(openai, KEYS).unwrap().config.providers["openai"].clone() else {
         panic!("another kind")
     };
-    assert_eq!(
-        (own.base_url.as_str(), own.http.api_key_env),
-        ("http://127.0.0.1:1/v1", None)
-    );
-    let by_variable = load_with(
-        "",
-        &[
-            ("OPENAI_API_KEY", "k"),
-            ("CONTEXTD_DEFAULT_MODEL", "scripted/demo"),
-        ],
-    )
-    .unwrap();
+    assert_eq!((own.base_url.as_str(), own.http.api_key_env), ("http://127.0.0.1:1/v1", None));
+    let by_variable = load_with("", &[("OPENAI_API_KEY", "k"), ("CONTEXTD_DEFAULT_MODEL", "scripted/demo")]).unwrap();
     assert_eq!(by_variable.config.models.default_model, "scripted/demo");
 }
 
 #[test]
 fn openai_api_key_is_sent_to_openai_base_url() {
-    let at = |base_url| {
-        load_with(
-            "",
-            &[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", base_url)],
-        )
-    };
+    let at = |base_url| load_with("", &[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", base_url)]);
     let loaded = at("http://127.0.0.1:4000/v1").unwrap();
-    let ProviderConfig::OpenAi(openai) = &loaded.config.providers["openai"] else {
-        panic!("another kind")
-    };
+    let ProviderConfig::OpenAi(openai) = &loaded.config.providers["openai"] else { panic!("another kind") };
     assert_eq!(openai.base_url, "http://127.0.0.1:4000/v1");
     let told = at("127.0.0.1:4000").unwrap_err();
-    assert!(
-        told.contains("`providers.openai.base_url` (from OPENAI_BASE_URL)"),
-        "{told}"
-    );
+    assert!(told.contains("`providers.openai.base_url` (from OPENAI_BASE_URL)"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_a_well_known_variable_says_so_and_lists_its_models() {
     let database = TestDatabase::new().await;
-    let mut served = Place::new("")
-        .variable("OPENAI_API_KEY", KEY)
-        .serve_over(&database)
-        .await;
+    let mut served = Place::new("").variable("OPENAI_API_KEY", KEY).serve_over(&database).await;
     let mut models = ModelServiceClient::new(served.channel().await);
-    let request = pb::ListModelsRequest {
-        page_size: 1_000,
-        provider: "openai".to_owned(),
-        ..Default::default()
-    };
-    let listed = models
-        .list_models(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .models;
-    assert!(
-        listed
-            .iter()
-            .any(|model| model.model == "openai/gpt-5-mini" && model.supports_tools),
-        "{listed:?}"
-    );
-    let session = served
-        .sessions()
-        .await
-        .create_session(pb::CreateSessionRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
+    let request = pb::ListModelsRequest { page_size: 1_000, provider: "openai".to_owned(), ..Default::default() };
+    let listed = models.list_models(request).await.unwrap().into_inner().models;
+    assert!(listed.iter().any(|model| model.model == "openai/gpt-5-mini" && model.supports_tools), "{listed:?}");
+    let session =
+        served.sessions().await.create_session(pb::CreateSessionRequest::default()).await.unwrap().into_inner();
     assert_eq!(session.session.unwrap().model, "openai/gpt-5-mini");
     // The demo needs no key and remains available.
     completed(&run(&served, turn("s", "scripted/demo", "Hello")).await);
     served.terminate();
     served.ended().await;
     let told = served.log_text();
-    assert!(
-        told.contains("contextd: provider openai is configured by OPENAI_API_KEY\n"),
-        "{told}"
-    );
-    assert!(
-        told.contains("contextd: the default model is openai/gpt-5-mini\n"),
-        "{told}"
-    );
+    assert!(told.contains("contextd: provider openai is configured by OPENAI_API_KEY\n"), "{told}");
+    assert!(told.contains("contextd: the default model is openai/gpt-5-mini\n"), "{told}");
     assert!(!told.contains(KEY), "the key is printed");
 }
 
 #[test]
 fn a_service_that_speaks_responses_is_configured_by_its_kind() {
     let section = |more: &str| format!("[providers.main]\nkind = 'openai-responses'\n{more}\n");
-    let loaded = load_with(
-        &section("base_url = 'https://mine.openai.azure.com/openai/v1'\napi_version = 'preview'"),
-        &[],
-    )
-    .unwrap();
-    let ProviderConfig::Responses(main) = &loaded.config.providers["main"] else {
-        panic!("another kind")
-    };
+    let loaded =
+        load_with(&section("base_url = 'https://mine.openai.azure.com/openai/v1'\napi_version = 'preview'"), &[])
+            .unwrap();
+    let ProviderConfig::Responses(main) = &loaded.config.providers["main"] else { panic!("another kind") };
     assert_eq!(main.api_version.as_deref(), Some("preview"));
     for (more, told) in [
         ("", "requires an API key"),
-        (
-            "api_key = 'k'\napi_version = 'a b'",
-            "must consist of letters",
-        ),
+        ("api_key = 'k'\napi_version = 'a b'", "must consist of letters"),
         ("api_key = 'k'\ndialect = 'klingon'", "klingon"),
     ] {
         let error = load_with(&section(more), &[]).unwrap_err().to_string();

@@ -21,70 +21,30 @@ async fn failure(reply: Reply) -> pb::Failure {
     upstream.answer(reply);
     let host = Host::with(upstream.options("openrouter")).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
-    let failure = failed(&seen)
-        .failure
-        .clone()
-        .unwrap_or_else(|| panic!("{:?}", kinds(&seen)));
+    let failure = failed(&seen).failure.clone().unwrap_or_else(|| panic!("{:?}", kinds(&seen)));
     assert_eq!(failure.provider, "main");
     assert!(!format!("{seen:?}").contains(KEY), "the key is told");
     assert_eq!(host.session("s").await.state(), SessionState::Idle);
     upstream.answer(Reply::events(said(&["All is well."])));
     completed(&host.run(turn("s", MODEL, "And now?")).await);
     let transcript = outline(&host.messages("s").await);
-    assert_eq!(
-        transcript,
-        [
-            "USER: \"Hello\"",
-            "USER: \"And now?\"",
-            "ASSISTANT: \"All is well.\""
-        ]
-    );
+    assert_eq!(transcript, ["USER: \"Hello\"", "USER: \"And now?\"", "ASSISTANT: \"All is well.\""]);
     failure
 }
 
 /// Rows D20 and F21
 #[tokio::test(flavor = "multi_thread")]
 async fn every_provider_error_fails_the_turn_with_its_reason_and_message() {
-    let error = |status: u16, code: &str| {
-        Reply::error(status, code, "It says no.").header("x-request-id", "req_7")
-    };
+    let error = |status: u16, code: &str| Reply::error(status, code, "It says no.").header("x-request-id", "req_7");
     let table = [
-        (
-            error(401, "invalid_api_key"),
-            FailureReason::ProviderAuth,
-            false,
-        ),
+        (error(401, "invalid_api_key"), FailureReason::ProviderAuth, false),
         (error(403, "forbidden"), FailureReason::ProviderAuth, false),
-        (
-            error(400, "invalid_value"),
-            FailureReason::ProviderBadRequest,
-            false,
-        ),
-        (
-            error(404, "model_not_found"),
-            FailureReason::ProviderBadRequest,
-            false,
-        ),
-        (
-            error(400, "context_length_exceeded"),
-            FailureReason::ContextOverflow,
-            false,
-        ),
-        (
-            error(413, "request_too_large"),
-            FailureReason::ContextOverflow,
-            false,
-        ),
-        (
-            error(429, "rate_limit_exceeded"),
-            FailureReason::ProviderRateLimited,
-            true,
-        ),
-        (
-            error(429, "insufficient_quota"),
-            FailureReason::ProviderRateLimited,
-            false,
-        ),
+        (error(400, "invalid_value"), FailureReason::ProviderBadRequest, false),
+        (error(404, "model_not_found"), FailureReason::ProviderBadRequest, false),
+        (error(400, "context_length_exceeded"), FailureReason::ContextOverflow, false),
+        (error(413, "request_too_large"), FailureReason::ContextOverflow, false),
+        (error(429, "rate_limit_exceeded"), FailureReason::ProviderRateLimited, true),
+        (error(429, "insufficient_quota"), FailureReason::ProviderRateLimited, false),
         (
             error(429, "rate_limit_exceeded").header("x-should-retry", "false"),
             FailureReason::ProviderRateLimited,
@@ -92,47 +52,22 @@ async fn every_provider_error_fails_the_turn_with_its_reason_and_message() {
         ),
         (error(408, "timeout"), FailureReason::ProviderTimeout, true),
         (error(504, "gateway"), FailureReason::ProviderTimeout, true),
-        (
-            error(500, "server_error"),
-            FailureReason::ProviderOverloaded,
-            true,
-        ),
-        (
-            error(503, "slow_down"),
-            FailureReason::ProviderOverloaded,
-            true,
-        ),
-        (
-            error(529, "overloaded_error"),
-            FailureReason::ProviderOverloaded,
-            true,
-        ),
+        (error(500, "server_error"), FailureReason::ProviderOverloaded, true),
+        (error(503, "slow_down"), FailureReason::ProviderOverloaded, true),
+        (error(529, "overloaded_error"), FailureReason::ProviderOverloaded, true),
     ];
     for (reply, reason, recoverable) in table {
         let shown = format!("{reply:?}");
         let failure = failure(reply).await;
-        assert_eq!(
-            (failure.reason(), failure.recoverable),
-            (reason, recoverable),
-            "{shown}"
-        );
+        assert_eq!((failure.reason(), failure.recoverable), (reason, recoverable), "{shown}");
         assert_eq!(failure.phase(), FailurePhase::Generate, "{shown}");
         assert_eq!(
-            (
-                failure.message.as_str(),
-                failure.provider_request_id.as_str()
-            ),
+            (failure.message.as_str(), failure.provider_request_id.as_str()),
             ("It says no.", "req_7"),
             "{shown}"
         );
-        assert!(
-            shown.contains(&format!("status: {}", failure.provider_status)),
-            "{shown}"
-        );
-        assert!(
-            shown.contains(&failure.provider_code) && !failure.provider_code.is_empty(),
-            "{shown}"
-        );
+        assert!(shown.contains(&format!("status: {}", failure.provider_status)), "{shown}");
+        assert!(shown.contains(&failure.provider_code) && !failure.provider_code.is_empty(), "{shown}");
         assert_eq!(failure.retry_after, None, "{shown}");
     }
 }
@@ -140,12 +75,8 @@ async fn every_provider_error_fails_the_turn_with_its_reason_and_message() {
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
 async fn a_requested_retry_delay_is_reported() {
-    for (name, value, seconds, nanos) in [
-        ("retry-after", "7", 7, 0),
-        ("retry-after-ms", "1500", 1, 500_000_000),
-    ] {
-        let failure =
-            failure(Reply::error(429, "rate_limit_exceeded", "Wait.").header(name, value)).await;
+    for (name, value, seconds, nanos) in [("retry-after", "7", 7, 0), ("retry-after-ms", "1500", 1, 500_000_000)] {
+        let failure = failure(Reply::error(429, "rate_limit_exceeded", "Wait.").header(name, value)).await;
         let after = failure.retry_after.unwrap();
         assert_eq!((after.seconds, after.nanos), (seconds, nanos), "{name}");
     }
@@ -216,10 +147,7 @@ async fn an_undecodable_answer_fails_the_turn_with_its_reason() {
     ];
     for (reply, message, reason, phase) in table {
         let failure = failure(reply).await;
-        assert_eq!(
-            (failure.message.as_str(), failure.reason(), failure.phase()),
-            (message, reason, phase)
-        );
+        assert_eq!((failure.message.as_str(), failure.reason(), failure.phase()), (message, reason, phase));
     }
 }
 
@@ -231,46 +159,23 @@ async fn a_broken_connection_does_not_complete_an_answer() {
     for cut in [10, marker] {
         let failure = failure(Reply::events(whole[..cut].to_vec()).cut()).await;
         assert_eq!(failure.reason(), FailureReason::ProviderBroken, "{cut}");
-        assert!(
-            failure.message.starts_with("the connection broke: "),
-            "{}",
-            failure.message
-        );
+        assert!(failure.message.starts_with("the connection broke: "), "{}", failure.message);
     }
 }
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_service_fails_the_turn_without_blocking() {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let upstream = Upstream::start().await;
     let mut settings = upstream.settings();
     settings.base_url = format!("http://127.0.0.1:{port}/v1");
-    let host = Host::with(
-        Options::default().provider("main", Arc::new(provider("main", settings, "openai"))),
-    )
-    .await;
+    let host = Host::with(Options::default().provider("main", Arc::new(provider("main", settings, "openai")))).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
     let failure = failed(&seen).failure.as_ref().unwrap();
-    assert_eq!(
-        (failure.reason(), failure.provider_status),
-        (FailureReason::ProviderBroken, 0)
-    );
-    assert!(
-        failure.message.starts_with("cannot be reached: "),
-        "{}",
-        failure.message
-    );
-    assert!(
-        !failure.message.contains("127.0.0.1"),
-        "the address is the operator's affair: {}",
-        failure.message
-    );
+    assert_eq!((failure.reason(), failure.provider_status), (FailureReason::ProviderBroken, 0));
+    assert!(failure.message.starts_with("cannot be reached: "), "{}", failure.message);
+    assert!(!failure.message.contains("127.0.0.1"), "the address is the operator's affair: {}", failure.message);
 }
 
 /// Rows D20, F19 and F20
@@ -279,29 +184,19 @@ async fn a_stalled_answer_times_out() {
     let table = [
         (Reply::events("").after("never"), FailurePhase::Generate),
         (Reply::events("").stall(), FailurePhase::Generate),
-        (
-            Reply::events(event(&json!({"content": "So far"}))).stall(),
-            FailurePhase::Stream,
-        ),
+        (Reply::events(event(&json!({"content": "So far"}))).stall(), FailurePhase::Stream),
     ];
     for (reply, phase) in table {
         let upstream = Upstream::start().await;
         upstream.answer(reply);
         let mut settings = upstream.settings();
-        (
-            settings.http.first_byte_timeout,
-            settings.http.stall_timeout,
-        ) = (Duration::from_millis(50), Duration::from_millis(50));
-        let host = Host::with(
-            Options::default().provider("main", Arc::new(provider("main", settings, "openai"))),
-        )
-        .await;
+        (settings.http.first_byte_timeout, settings.http.stall_timeout) =
+            (Duration::from_millis(50), Duration::from_millis(50));
+        let host =
+            Host::with(Options::default().provider("main", Arc::new(provider("main", settings, "openai")))).await;
         let seen = host.run(turn("s", MODEL, "Hello")).await;
         let failure = failed(&seen).failure.as_ref().unwrap();
-        assert_eq!(
-            (failure.reason(), failure.phase()),
-            (FailureReason::ProviderTimeout, phase)
-        );
+        assert_eq!((failure.reason(), failure.phase()), (FailureReason::ProviderTimeout, phase));
         assert_eq!(failure.message, "received no data for 0.05 seconds");
         upstream.left(1).await;
     }
@@ -311,18 +206,8 @@ async fn a_stalled_answer_times_out() {
 async fn an_api_key_echoed_by_a_service_is_redacted() {
     for status in [401, 400] {
         let message = format!("Incorrect API key provided: {KEY}. You sent Bearer {KEY}.");
-        let failure =
-            failure(Reply::error(status, KEY, &message).header("x-request-id", KEY)).await;
-        assert_eq!(
-            failure.message,
-            "Incorrect API key provided: ***. You sent Bearer ***."
-        );
-        assert_eq!(
-            (
-                failure.provider_code.as_str(),
-                failure.provider_request_id.as_str()
-            ),
-            ("***", "***")
-        );
+        let failure = failure(Reply::error(status, KEY, &message).header("x-request-id", KEY)).await;
+        assert_eq!(failure.message, "Incorrect API key provided: ***. You sent Bearer ***.");
+        assert_eq!((failure.provider_code.as_str(), failure.provider_request_id.as_str()), ("***", "***"));
     }
 }

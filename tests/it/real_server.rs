@@ -6,10 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use contextd::{
     config::HttpConfig,
     model::{DeclaredModel, config::ContextPolicy},
-    pb::{
-        self, FailureReason, ModelSource, event::Payload, model_service_client::ModelServiceClient,
-        part::Content,
-    },
+    pb::{self, FailureReason, ModelSource, event::Payload, model_service_client::ModelServiceClient, part::Content},
     provider::{
         Provider,
         anthropic::Anthropic,
@@ -23,10 +20,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options, as_worker,
-    events::{
-        all, cancelled, completed, failed, kinds, message_text, messages, outline, turn_id, until,
-        until_action,
-    },
+    events::{all, cancelled, completed, failed, kinds, message_text, messages, outline, turn_id, until, until_action},
     requests::{input, result, tool, turn},
     transcripts::{message, says},
 };
@@ -72,38 +66,18 @@ fn providers_of(address: &str, model: &str, window: Option<u32>) -> Options {
         },
     };
     let declared = || {
-        let declared = DeclaredModel {
-            context_window: window,
-            max_output: Some(256),
-            ..DeclaredModel::default()
-        };
+        let declared = DeclaredModel { context_window: window, max_output: Some(256), ..DeclaredModel::default() };
         BTreeMap::from([(model.to_owned(), declared)])
     };
-    let chat = OpenAi::new(
-        "chat",
-        settings(),
-        dialect::named("llamacpp").unwrap(),
-        declared(),
-    );
+    let chat = OpenAi::new("chat", settings(), dialect::named("llamacpp").unwrap(), declared());
     let compatible = responses::dialect::named("llamacpp").unwrap();
     let responses = Responses::new("responses", settings(), compatible, declared());
     let messages = Anthropic::new("messages", settings(), declared());
-    let providers: [Arc<dyn Provider>; 3] = [
-        Arc::new(chat.unwrap()),
-        Arc::new(responses.unwrap()),
-        Arc::new(messages.unwrap()),
-    ];
-    let options = Options {
-        context: ContextPolicy::default(),
-        discover: Some(Duration::from_nanos(2)),
-        ..Options::default()
-    };
-    PROTOCOLS
-        .into_iter()
-        .zip(providers)
-        .fold(options, |options, (name, provider)| {
-            options.provider(name, provider)
-        })
+    let providers: [Arc<dyn Provider>; 3] =
+        [Arc::new(chat.unwrap()), Arc::new(responses.unwrap()), Arc::new(messages.unwrap())];
+    let options =
+        Options { context: ContextPolicy::default(), discover: Some(Duration::from_nanos(2)), ..Options::default() };
+    PROTOCOLS.into_iter().zip(providers).fold(options, |options, (name, provider)| options.provider(name, provider))
 }
 
 fn model(protocol: &str) -> String {
@@ -112,14 +86,8 @@ fn model(protocol: &str) -> String {
 
 fn asks(protocol: &str, words: &str, most: i32) -> pb::ExecuteTurnRequest {
     pb::ExecuteTurnRequest {
-        limits: Some(pb::TurnLimits {
-            max_output_tokens: most,
-            ..pb::TurnLimits::default()
-        }),
-        generation: Some(pb::Generation {
-            temperature: Some(0.0),
-            ..pb::Generation::default()
-        }),
+        limits: Some(pb::TurnLimits { max_output_tokens: most, ..pb::TurnLimits::default() }),
+        generation: Some(pb::Generation { temperature: Some(0.0), ..pb::Generation::default() }),
         ..turn(protocol, &model(protocol), words)
     }
 }
@@ -140,13 +108,8 @@ async fn a_conversation_adds_up_in_each_protocol() {
     eprintln!("protocol   turn  counted  reported  error   cached  output");
     for protocol in PROTOCOLS {
         let mut before = 0;
-        for (number, words) in [
-            "Name three rivers.",
-            "Which one is the longest?",
-            "Thank you. Say goodbye.",
-        ]
-        .iter()
-        .enumerate()
+        for (number, words) in
+            ["Name three rivers.", "Which one is the longest?", "Thank you. Say goodbye."].iter().enumerate()
         {
             let events = host.run(asks(protocol, words, 48)).await;
             completed(&events);
@@ -156,31 +119,19 @@ async fn a_conversation_adds_up_in_each_protocol() {
                 number + 1,
                 estimate.estimated_tokens,
                 usage.input_tokens,
-                100.0 * f64::from(estimate.estimated_tokens - usage.input_tokens)
-                    / f64::from(usage.input_tokens),
+                100.0 * f64::from(estimate.estimated_tokens - usage.input_tokens) / f64::from(usage.input_tokens),
                 usage.cache_read_tokens,
                 usage.output_tokens,
             );
             assert_eq!(estimate.actual_tokens, usage.input_tokens, "{protocol}");
-            assert_eq!(
-                usage.total_tokens,
-                usage.input_tokens + usage.output_tokens,
-                "{protocol}"
-            );
+            assert_eq!(usage.total_tokens, usage.input_tokens + usage.output_tokens, "{protocol}");
+            assert!(usage.input_tokens > before && usage.output_tokens > 0, "{protocol}: {usage:?}");
             assert!(
-                usage.input_tokens > before && usage.output_tokens > 0,
-                "{protocol}: {usage:?}"
-            );
-            assert!(
-                (estimate.estimated_tokens - usage.input_tokens).abs()
-                    <= 4 + usage.input_tokens / 20,
+                (estimate.estimated_tokens - usage.input_tokens).abs() <= 4 + usage.input_tokens / 20,
                 "{protocol}: {usage:?}"
             );
             let cached = usage.cache_read_tokens;
-            assert!(
-                cached < usage.input_tokens && (number == 0 || cached >= before / 2),
-                "{protocol}: {usage:?}"
-            );
+            assert!(cached < usage.input_tokens && (number == 0 || cached >= before / 2), "{protocol}: {usage:?}");
             before = usage.input_tokens;
         }
     }
@@ -218,9 +169,7 @@ async fn a_prompt_that_the_server_refuses_as_too_long_is_recognised_in_each_prot
             mistaken(&host, protocol, managed).await;
             let mut last = Vec::new();
             for _ in 0..3 {
-                last = host
-                    .run(asks(protocol, &format!("Summarise: {page}"), 32))
-                    .await;
+                last = host.run(asks(protocol, &format!("Summarise: {page}"), 32)).await;
             }
             eprintln!("{protocol}, managed: {managed}: {:?}", kinds(&last));
             if managed {
@@ -228,11 +177,7 @@ async fn a_prompt_that_the_server_refuses_as_too_long_is_recognised_in_each_prot
                 assert!(kinds(&last).contains(&"turn_retrying"), "{protocol}");
             } else {
                 let failure = failed(&last).failure.clone().unwrap();
-                assert_eq!(
-                    failure.reason(),
-                    FailureReason::ContextOverflow,
-                    "{protocol}: {failure:?}"
-                );
+                assert_eq!(failure.reason(), FailureReason::ContextOverflow, "{protocol}: {failure:?}");
             }
         }
     }
@@ -242,36 +187,16 @@ async fn a_prompt_that_the_server_refuses_as_too_long_is_recognised_in_each_prot
 #[ignore = "needs a real server: script/real-server"]
 async fn the_window_is_what_the_server_says() {
     let host = Host::with(providers(None)).await;
-    as_worker(host.replica.engine.refresh_models())
-        .await
-        .unwrap();
+    as_worker(host.replica.engine.refresh_models()).await.unwrap();
     let mut models = ModelServiceClient::new(host.replica.channel().await);
     for protocol in PROTOCOLS {
-        let request = pb::ListModelsRequest {
-            provider: protocol.to_owned(),
-            ..pb::ListModelsRequest::default()
-        };
-        let listed = models
-            .list_models(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .models;
-        let windows: Vec<_> = listed
-            .iter()
-            .map(|it| (it.model.as_str(), it.context_window))
-            .collect();
+        let request = pb::ListModelsRequest { provider: protocol.to_owned(), ..pb::ListModelsRequest::default() };
+        let listed = models.list_models(request).await.unwrap().into_inner().models;
+        let windows: Vec<_> = listed.iter().map(|it| (it.model.as_str(), it.context_window)).collect();
         eprintln!("{protocol}: {windows:?}");
-        let found = listed
-            .iter()
-            .find(|it| it.model == model(protocol))
-            .unwrap();
+        let found = listed.iter().find(|it| it.model == model(protocol)).unwrap();
         let window = found.context_window.expect("the server says it");
-        assert_eq!(
-            (window.tokens, window.source()),
-            (WINDOW, ModelSource::Discovered),
-            "{protocol}"
-        );
+        assert_eq!((window.tokens, window.source()), (WINDOW, ModelSource::Discovered), "{protocol}");
     }
 }
 
@@ -280,13 +205,8 @@ async fn the_window_is_what_the_server_says() {
 async fn an_answer_is_cancelled_mid_stream_and_the_next_turn_goes_on() {
     let host = Host::with(providers(Some(4_096))).await;
     for protocol in PROTOCOLS {
-        let mut stream = host
-            .execute(asks(protocol, "Tell me a long story about the sea.", 256))
-            .await;
-        let first = until(&mut stream, |payload| {
-            matches!(payload, Payload::TextDelta(_))
-        })
-        .await;
+        let mut stream = host.execute(asks(protocol, "Tell me a long story about the sea.", 256)).await;
+        let first = until(&mut stream, |payload| matches!(payload, Payload::TextDelta(_))).await;
         host.cancel(protocol, &turn_id(&first)).await;
         cancelled(&all(&mut stream).await);
         completed(&host.run(asks(protocol, "Say hello.", 16)).await);
@@ -310,9 +230,7 @@ async fn an_answer_holds_to_a_schema_in_chat_and_responses() {
     for protocol in PROTOCOLS {
         let mut request = asks(protocol, "Name a city and how many people live there.", 64);
         request.generation.as_mut().unwrap().response_format = Some(pb::ResponseFormat {
-            json_schema: Some(pb::JsonSchema {
-                schema: Some(pb::json_schema::Schema::Json(schema.to_string())),
-            }),
+            json_schema: Some(pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(schema.to_string())) }),
             ..pb::ResponseFormat::default()
         });
         let events = host.run(request).await;
@@ -329,11 +247,8 @@ async fn an_answer_holds_to_a_schema_in_chat_and_responses() {
 }
 
 /// Cities with the results of the weather and time tools.
-const CITIES: [(&str, &str, &str); 3] = [
-    ("Oslo", "snow", "07:00"),
-    ("Cairo", "sun", "14:00"),
-    ("Rome", "rain", "12:00"),
-];
+const CITIES: [(&str, &str, &str); 3] =
+    [("Oslo", "snow", "07:00"), ("Cairo", "sun", "14:00"), ("Rome", "rain", "12:00")];
 
 /// Two tools, each with one of these cities as argument.
 fn city_tools() -> Option<pb::ToolSet> {
@@ -346,16 +261,11 @@ fn city_tools() -> Option<pb::ToolSet> {
     });
     let of_city = |name: &str, description: &str| pb::Tool {
         description: description.to_owned(),
-        input_schema: Some(pb::JsonSchema {
-            schema: Some(pb::json_schema::Schema::Json(schema.to_string())),
-        }),
+        input_schema: Some(pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(schema.to_string())) }),
         ..tool(name)
     };
     Some(pb::ToolSet {
-        host_tools: vec![
-            of_city("weather", "The weather in a city."),
-            of_city("clock", "The time in a city."),
-        ],
+        host_tools: vec![of_city("weather", "The weather in a city."), of_city("clock", "The time in a city.")],
         ..pb::ToolSet::default()
     })
 }
@@ -391,10 +301,7 @@ fn examples() -> Vec<pb::InputMessage> {
             says(pb::Role::User, &question(city)),
             message(pb::Role::Assistant, vec![call("weather"), call("clock")]),
             message(pb::Role::Tool, vec![given("weather"), given("clock")]),
-            says(
-                pb::Role::Assistant,
-                &format!("It is {time} in {city}, with {weather}."),
-            ),
+            says(pb::Role::Assistant, &format!("It is {time} in {city}, with {weather}.")),
         ]
     };
     CITIES[..2].iter().flat_map(turn).collect()
@@ -461,9 +368,7 @@ fn asks_with_tools(protocol: &str, city: &str) -> pb::ExecuteTurnRequest {
     let generation = request.generation.as_mut().unwrap();
     generation.parallel_tool_calls = Some(true);
     let required = pb::tool_choice::Choice::Mode(pb::ToolChoiceMode::Required.into());
-    generation.tool_choice = Some(pb::ToolChoice {
-        choice: Some(required),
-    });
+    generation.tool_choice = Some(pb::ToolChoice { choice: Some(required) });
     request
 }
 
@@ -484,8 +389,7 @@ async fn two_parallel_calls_are_answered_and_their_reasoning_goes_back_in_each_p
         host.create(pb::Session {
             session_id: protocol.to_owned(),
             model: format!("{protocol}/{TOOLS_MODEL}"),
-            system_prompt: "Call weather and clock for the city. Then answer in one sentence."
-                .to_owned(),
+            system_prompt: "Call weather and clock for the city. Then answer in one sentence.".to_owned(),
             tools: city_tools(),
             ..pb::Session::default()
         })
@@ -524,9 +428,7 @@ async fn two_parallel_calls_are_answered_and_their_reasoning_goes_back_in_each_p
 
         // The next input ends the tool loop.
         let exact = counted_by_the_server(&host, protocol, &question("Oslo")).await;
-        let events = host
-            .run_with(asks_with_tools(protocol, "Oslo"), answered)
-            .await;
+        let events = host.run_with(asks_with_tools(protocol, "Oslo"), answered).await;
         completed(&events);
         check_steps(protocol, &events, exact, 20);
         // Messages includes all reasoning of the model, and the template decides whether it is used.

@@ -25,10 +25,7 @@ fn options() -> Options {
 
 /// Runs a turn until it waits for its tool. Returns its id and the id of the call.
 async fn waiting(host: &Host, session: &str) -> (String, String) {
-    let request = pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        ..turn(session, MODEL, "Go")
-    };
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(session, MODEL, "Go") };
     let mut stream = host.execute(request).await;
     let (events, _) = until_action(&mut stream).await;
     (turn_id(&events), requested(&events).remove(0))
@@ -39,24 +36,14 @@ async fn time_passes(host: &Host) {
     let sql =
         "update tool_calls set deadline = now() - interval '1 second' where closed_at is null;
                update session_run set version = version + 1, tool_deadline = now() - interval '1 second' where state = 2";
-    host.database
-        .client()
-        .await
-        .batch_execute(sql)
-        .await
-        .unwrap();
+    host.database.client().await.batch_execute(sql).await.unwrap();
 }
 
 /// Waits until the turn fails. Returns the reason.
 async fn failure(host: &Host, session: &str, turn: &str) -> FailureReason {
-    eventually("the turn to end", || async {
-        host.turn(session, turn).await.state() != TurnState::AwaitingTools
-    })
-    .await;
-    eventually("the turn to fail", || async {
-        host.turn(session, turn).await.state() == TurnState::Failed
-    })
-    .await;
+    eventually("the turn to end", || async { host.turn(session, turn).await.state() != TurnState::AwaitingTools })
+        .await;
+    eventually("the turn to fail", || async { host.turn(session, turn).await.state() == TurnState::Failed }).await;
     host.turn(session, turn).await.failure.unwrap().reason()
 }
 
@@ -67,10 +54,7 @@ async fn a_waiting_turn_whose_model_was_removed_fails_when_its_calls_are_overdue
     before.replica.drain(Duration::ZERO).await;
     let host = before.beside(Options::default()).await;
     time_passes(&host).await;
-    assert_eq!(
-        failure(&host, "s", &turn).await,
-        FailureReason::ModelNotFound
-    );
+    assert_eq!(failure(&host, "s", &turn).await, FailureReason::ModelNotFound);
     host.assert_counted("s").await;
 }
 
@@ -82,33 +66,15 @@ async fn the_results_of_a_turn_whose_model_was_removed_are_kept_and_the_turn_fai
     let host = before.beside(Options::default()).await;
     let answers = host.submit("s", vec![result(&call, "found")]).await;
     assert_eq!(answers, [AnswerStatus::Accepted]);
-    assert_eq!(
-        failure(&host, "s", &turn).await,
-        FailureReason::ModelNotFound
-    );
+    assert_eq!(failure(&host, "s", &turn).await, FailureReason::ModelNotFound);
     let messages = host.messages("s").await;
-    assert_eq!(
-        messages.last().unwrap().role(),
-        pb::Role::Tool,
-        "{messages:?}"
-    );
+    assert_eq!(messages.last().unwrap().role(), pb::Role::Tool, "{messages:?}");
     host.assert_counted("s").await;
 }
 
 async fn stored(served: &Served, session: &str, turn: &str) -> pb::Turn {
-    let request = pb::GetTurnRequest {
-        session_id: session.to_owned(),
-        turn_id: turn.to_owned(),
-    };
-    served
-        .turns()
-        .await
-        .get_turn(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .turn
-        .unwrap()
+    let request = pb::GetTurnRequest { session_id: session.to_owned(), turn_id: turn.to_owned() };
+    served.turns().await.get_turn(request).await.unwrap().into_inner().turn.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,41 +83,22 @@ async fn a_waiting_turn_whose_policy_was_removed_gets_its_results_and_fails() {
     let database = TestDatabase::new().await;
     let named = Place::new(&format!("{QUICK}[policies.careful]\n")).script("tools", &two_tools());
     let served = named.serve_over(&database).await;
-    let session = pb::Session {
-        policy: "careful".to_owned(),
-        ..pb::Session::default()
-    };
-    let asked = pb::ExecuteTurnRequest {
-        session: Some(session),
-        ..asking("scripted/tools", "s")
-    };
+    let session = pb::Session { policy: "careful".to_owned(), ..pb::Session::default() };
+    let asked = pb::ExecuteTurnRequest { session: Some(session), ..asking("scripted/tools", "s") };
     let mut host = Survivor::new(asked);
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, pb::event::Payload::ActionRequired(_)))
-        .await;
+    host.until(|payload| matches!(payload, pb::event::Payload::ActionRequired(_))).await;
     let turn = turn_id(&host.seen);
     let calls = requested(&host.seen);
     served.stop().await;
 
-    let served = Place::new(QUICK)
-        .script("tools", &two_tools())
-        .serve_over(&database)
-        .await;
+    let served = Place::new(QUICK).script("tools", &two_tools()).serve_over(&database).await;
     for call in calls {
         let answer = submit("s", vec![result(&call, "fine")]);
-        let answer = served
-            .turns()
-            .await
-            .submit_tool_results(answer)
-            .await
-            .unwrap()
-            .into_inner();
+        let answer = served.turns().await.submit_tool_results(answer).await.unwrap().into_inner();
         assert_eq!(answer.receipts[0].status(), AnswerStatus::Accepted);
     }
-    eventually("the turn to fail", || async {
-        stored(&served, "s", &turn).await.state() == TurnState::Failed
-    })
-    .await;
+    eventually("the turn to fail", || async { stored(&served, "s", &turn).await.state() == TurnState::Failed }).await;
     let failure = stored(&served, "s", &turn).await.failure.unwrap();
     assert_eq!(failure.reason(), FailureReason::PolicyNotFound);
     assert!(failure.message.contains("careful"), "{}", failure.message);
@@ -170,58 +117,28 @@ async fn copy(host: &Host, session: &str, copies: usize) {
                               where session_id = %4$L', t, cols, '{session}-', '{session}');
            end loop; end $$"
     );
-    host.database
-        .client()
-        .await
-        .batch_execute(&sql)
-        .await
-        .unwrap();
+    host.database.client().await.batch_execute(&sql).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_turns_that_cannot_be_taken_over_do_not_crowd_out_one_that_can() {
-    let before = Host::with(Options {
-        workers: false,
-        ..options()
-    })
-    .await;
+    let before = Host::with(Options { workers: false, ..options() }).await;
     waiting(&before, "stuck").await;
     let (turn, _) = waiting(&before, "fine").await;
     copy(&before, "stuck", 1000).await;
     let unreadable = "update turns set request = '\\xff' where session_id like 'stuck%'";
-    before
-        .database
-        .client()
-        .await
-        .batch_execute(unreadable)
-        .await
-        .unwrap();
-    let host = before
-        .beside(Options {
-            workers: false,
-            ..options()
-        })
-        .await;
+    before.database.client().await.batch_execute(unreadable).await.unwrap();
+    let host = before.beside(Options { workers: false, ..options() }).await;
     time_passes(&host).await;
     as_worker(host.replica.engine.take_over()).await.unwrap();
     let taken = host.turn("fine", &turn).await.state();
-    assert_ne!(
-        taken,
-        TurnState::AwaitingTools,
-        "one round leaves nothing out that can be taken over"
-    );
-    eventually("the turn to end", || async {
-        host.turn("fine", &turn).await.state() == TurnState::Completed
-    })
-    .await;
+    assert_ne!(taken, TurnState::AwaitingTools, "one round leaves nothing out that can be taken over");
+    eventually("the turn to end", || async { host.turn("fine", &turn).await.state() == TurnState::Completed }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_round_takes_over_all_turns_that_need_an_owner() {
-    let idle = || Options {
-        workers: false,
-        ..options()
-    };
+    let idle = || Options { workers: false, ..options() };
     let before = Host::with(idle()).await;
     waiting(&before, "s").await;
     copy(&before, "s", 200).await;
@@ -246,10 +163,7 @@ async fn idle_with_starter(host: &Host, session: &str, model: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_queued_messages_without_a_model_do_not_crowd_out_one_with() {
-    let idle = |options: Options| Options {
-        workers: false,
-        ..options
-    };
+    let idle = |options: Options| Options { workers: false, ..options };
     let says = |options: Options, model: &str| {
         let script = serde_json::json!({"steps": [{"say": [{"text": "Fine."}]}]});
         options.script(model, script.to_string())
@@ -260,11 +174,6 @@ async fn a_thousand_queued_messages_without_a_model_do_not_crowd_out_one_with() 
     idle_with_starter(&before, "fine", MODEL).await;
     copy(&before, "stuck", 1000).await;
     let host = before.beside(says(idle(Options::default()), "it")).await;
-    as_worker(host.replica.engine.start_waiting_turns())
-        .await
-        .unwrap();
-    eventually("the turn to end", || async {
-        host.messages("fine").await.len() == 4
-    })
-    .await;
+    as_worker(host.replica.engine.start_waiting_turns()).await.unwrap();
+    eventually("the turn to end", || async { host.messages("fine").await.len() == 4 }).await;
 }

@@ -4,10 +4,7 @@
 use std::collections::BTreeMap;
 
 use contextd::{
-    pb::{
-        self, CompletionReason, FinishReason, context_service_client::ContextServiceClient,
-        part::Content,
-    },
+    pb::{self, CompletionReason, FinishReason, context_service_client::ContextServiceClient, part::Content},
     provider::responses::{Responses, dialect},
 };
 use serde_json::{Value, json};
@@ -33,10 +30,7 @@ fn options(upstream: &Upstream) -> Options {
 }
 
 fn asks(names: &[&str]) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest {
-        tools: tools(names),
-        ..turn("s", MODEL, "Look both up.")
-    }
+    pb::ExecuteTurnRequest { tools: tools(names), ..turn("s", MODEL, "Look both up.") }
 }
 
 /// The items of a request, by type.
@@ -44,16 +38,12 @@ fn types(request: &Value) -> Vec<&str> {
     let items = request["input"].as_array().unwrap();
     let kind = |item: &Value| item["type"].as_str().map(str::len);
     assert!(items.iter().all(|item| kind(item).is_some()));
-    items
-        .iter()
-        .filter_map(|item| item["type"].as_str())
-        .collect()
+    items.iter().filter_map(|item| item["type"].as_str()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_two_parallel_tools_is_run_over_the_responses_api() {
-    let folder =
-        "openai-responses/rig__responses_sessions__parallel_tool_calls_single_turn_streaming";
+    let folder = "openai-responses/rig__responses_sessions__parallel_tool_calls_single_turn_streaming";
     let upstream = Upstream::start().await;
     let first = recorded(&format!("{folder}.sse"));
     upstream.answer(Reply::new(200, "text/event-stream").pieces(&first, 7));
@@ -77,35 +67,20 @@ async fn a_turn_with_two_parallel_tools_is_run_over_the_responses_api() {
             response.provider_model.as_str(),
             response.usage.as_ref().unwrap().total_tokens,
         ),
-        (
-            FinishReason::ToolCalls,
-            "completed",
-            "gpt-4o-2024-08-06",
-            201
-        )
+        (FinishReason::ToolCalls, "completed", "gpt-4o-2024-08-06", 201)
     );
     let requests = upstream.requests();
     assert_eq!(requests[0].path, "/v1/responses?api-version=preview");
     assert_eq!(requests[0].json["store"], false);
     let calls = ["function_call", "function_call"];
     let outputs = ["function_call_output", "function_call_output"];
-    assert_eq!(
-        types(&requests[1].json),
-        [&["message"][..], &calls, &outputs].concat()
-    );
+    assert_eq!(types(&requests[1].json), [&["message"][..], &calls, &outputs].concat());
     let input = &requests[1].json["input"];
     assert_eq!(
         (&input[1]["id"], &input[1]["call_id"], &input[3]["output"]),
-        (
-            &json!("fc_REDACTED_1"),
-            &json!("call_REDACTED_1"),
-            &json!("crimson")
-        )
+        (&json!("fc_REDACTED_1"), &json!("call_REDACTED_1"), &json!("crimson"))
     );
-    assert_eq!(
-        requests[0].json["prompt_cache_key"],
-        requests[1].json["prompt_cache_key"]
-    );
+    assert_eq!(requests[0].json["prompt_cache_key"], requests[1].json["prompt_cache_key"]);
 }
 
 /// Row A1
@@ -123,12 +98,7 @@ async fn encrypted_reasoning_goes_back_with_its_call_to_the_same_model() {
     host.run(turn("s", MODEL, "And now?")).await;
     host.run(turn("s", "main/gpt-4.1", "And you?")).await;
     let requests = upstream.requests();
-    let whole = [
-        "message",
-        "reasoning",
-        "function_call",
-        "function_call_output",
-    ];
+    let whole = ["message", "reasoning", "function_call", "function_call_output"];
     assert_eq!(types(&requests[1].json), whole);
     assert_eq!(
         requests[1].json["input"][1],
@@ -143,7 +113,8 @@ async fn encrypted_reasoning_goes_back_with_its_call_to_the_same_model() {
 #[tokio::test(flavor = "multi_thread")]
 async fn items_of_hosted_tools_and_citations_are_stored_and_go_back() {
     let upstream = Upstream::start().await;
-    let first = "openai-responses/pydantic__test_openai_responses__test_openai_responses_model_file_search_tool_stream.sse";
+    let first =
+        "openai-responses/pydantic__test_openai_responses__test_openai_responses_model_file_search_tool_stream.sse";
     upstream.answer(Reply::events(recorded(first)));
     upstream.answer(answers(&["Yes."]));
     let host = Host::with(options(&upstream)).await;
@@ -151,43 +122,19 @@ async fn items_of_hosted_tools_and_citations_are_stored_and_go_back() {
         provider: "main".to_owned(),
         definition_json: r#"{"type":"file_search","vector_store_ids":["vs_1"]}"#.to_owned(),
     };
-    let tools = pb::ToolSet {
-        provider_tools: vec![search],
-        ..pb::ToolSet::default()
-    };
+    let tools = pb::ToolSet { provider_tools: vec![search], ..pb::ToolSet::default() };
     let seen = host
-        .run(pb::ExecuteTurnRequest {
-            tools: Some(tools),
-            ..turn("s", MODEL, "What is the capital of France?")
-        })
+        .run(pb::ExecuteTurnRequest { tools: Some(tools), ..turn("s", MODEL, "What is the capital of France?") })
         .await;
     let parts = messages(&seen).last().unwrap().parts.clone();
-    let Some(Content::ProviderItem(item)) = &parts[0].content else {
-        panic!("{parts:?}")
-    };
-    assert_eq!(
-        (item.provider.as_str(), item.kind.as_str()),
-        ("main", "file_search_call")
-    );
+    let Some(Content::ProviderItem(item)) = &parts[0].content else { panic!("{parts:?}") };
+    assert_eq!((item.provider.as_str(), item.kind.as_str()), ("main", "file_search_call"));
     let citation = &parts[1].citations[0];
-    assert_eq!(
-        (
-            citation.title.as_str(),
-            citation.start_byte,
-            citation.end_byte
-        ),
-        ("tmp8l5_2pzy.txt", 30, 30)
-    );
+    assert_eq!((citation.title.as_str(), citation.start_byte, citation.end_byte), ("tmp8l5_2pzy.txt", 30, 30));
     host.run(turn("s", MODEL, "Sure?")).await;
     let requests = upstream.requests();
-    assert_eq!(
-        requests[0].json["tools"],
-        json!([{"type": "file_search", "vector_store_ids": ["vs_1"]}])
-    );
-    assert_eq!(
-        types(&requests[1].json),
-        ["message", "file_search_call", "message", "message"]
-    );
+    assert_eq!(requests[0].json["tools"], json!([{"type": "file_search", "vector_store_ids": ["vs_1"]}]));
+    assert_eq!(types(&requests[1].json), ["message", "file_search_call", "message", "message"]);
     let sent: Value = serde_json::from_str(&item.item_json).unwrap();
     assert_eq!(requests[1].json["input"][1], sent);
 }
@@ -205,10 +152,7 @@ async fn a_service_that_refuses_summaries_is_called_without_them_from_then_on() 
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     host.run(turn("s", MODEL, "Again")).await;
     let requests = upstream.requests();
-    let summaries: Vec<&Value> = requests
-        .iter()
-        .map(|it| &it.json["reasoning"]["summary"])
-        .collect();
+    let summaries: Vec<&Value> = requests.iter().map(|it| &it.json["reasoning"]["summary"]).collect();
     assert_eq!(summaries, [&json!("auto"), &Value::Null, &Value::Null]);
 }
 
@@ -218,11 +162,7 @@ async fn an_error_within_a_stream_is_retried_like_any_other() {
     let begun = Answer::default().said(&["Hel"]).begun();
     upstream.answer(begun.then(failed("server_error", "Sorry.")));
     upstream.answer(answers(&["Hello"]));
-    let host = Host::with(Options {
-        call_attempts: 2,
-        ..options(&upstream)
-    })
-    .await;
+    let host = Host::with(Options { call_attempts: 2, ..options(&upstream) }).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     assert_eq!(message_text(messages(&seen).last().unwrap()), "Hello");
@@ -241,10 +181,7 @@ async fn a_service_that_cannot_read_its_own_reasoning_is_called_without() {
     let seen = host.run(turn("s", MODEL, "So?")).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     let requests = upstream.requests();
-    assert_eq!(
-        types(&requests[1].json),
-        ["message", "reasoning", "message", "message"]
-    );
+    assert_eq!(types(&requests[1].json), ["message", "reasoning", "message", "message"]);
     assert_eq!(types(&requests[2].json), ["message"; 3]);
     assert_eq!(requests[2].json["input"][1]["id"], Value::Null);
 }
@@ -252,10 +189,7 @@ async fn a_service_that_cannot_read_its_own_reasoning_is_called_without() {
 #[tokio::test(flavor = "multi_thread")]
 async fn prompts_are_counted_by_the_service() {
     let upstream = Upstream::start().await;
-    upstream.answer(Reply::json(
-        200,
-        &json!({"object": "response.input_tokens", "input_tokens": 321}),
-    ));
+    upstream.answer(Reply::json(200, &json!({"object": "response.input_tokens", "input_tokens": 321})));
     let (_database, replica) = Replica::alone(options(&upstream)).await;
     let mut contexts = ContextServiceClient::new(replica.channel().await);
     let request = pb::CountTokensRequest {

@@ -2,8 +2,8 @@
 //! turn.
 
 use contextd::pb::{
-    self, AnswerStatus, CancelMode, CancelOutcome, CompletionReason, MessageView, SessionState,
-    TurnState, event::Payload,
+    self, AnswerStatus, CancelMode, CancelOutcome, CompletionReason, MessageView, SessionState, TurnState,
+    event::Payload,
 };
 use serde_json::json;
 
@@ -28,10 +28,7 @@ fn options() -> Options {
 }
 
 fn asks(words: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest {
-        tools: tools(&["look", "list"]),
-        ..turn("s", MODEL, words)
-    }
+    pb::ExecuteTurnRequest { tools: tools(&["look", "list"]), ..turn("s", MODEL, words) }
 }
 
 fn wish(turn: &str) -> pb::CancelTurnRequest {
@@ -45,23 +42,14 @@ fn wish(turn: &str) -> pb::CancelTurnRequest {
 }
 
 async fn roll_back(host: &Host, turn: &str) -> pb::CancelTurnResponse {
-    host.turns()
-        .cancel_turn(wish(turn))
-        .await
-        .unwrap()
-        .into_inner()
+    host.turns().cancel_turn(wish(turn)).await.unwrap().into_inner()
 }
 
 /// The counters and the size of the session's context.
 async fn counted(host: &Host) -> String {
-    let sql = "select (ctx_messages, ctx_overhead, ctx_tokens, ctx_parts)::text from session_run where session_id = 's'";
-    host.database
-        .client()
-        .await
-        .query_one(sql, &[])
-        .await
-        .unwrap()
-        .get(0)
+    let sql =
+        "select (ctx_messages, ctx_overhead, ctx_tokens, ctx_parts)::text from session_run where session_id = 's'";
+    host.database.client().await.query_one(sql, &[]).await.unwrap().get(0)
 }
 
 async fn seen_by_the_model(host: &Host) -> Vec<String> {
@@ -75,69 +63,26 @@ async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutco
     let mut stream = host.execute(asks(words)).await;
     let head = match words {
         "Speak slowly" => until_written(&mut stream, "So far").await,
-        "Please think" => {
-            until(&mut stream, |payload| {
-                matches!(payload, Payload::Thinking(_))
-            })
-            .await
-        }
-        _ => {
-            until(&mut stream, |payload| {
-                matches!(payload, Payload::ActionRequired(_))
-            })
-            .await
-        }
+        "Please think" => until(&mut stream, |payload| matches!(payload, Payload::Thinking(_))).await,
+        _ => until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await,
     };
     let (outcome, voided, executed) = act().await;
     let answer = roll_back(host, "").await;
-    assert_eq!(
-        (answer.turn.as_ref().unwrap().state(), answer.outcome()),
-        (TurnState::Cancelled, outcome),
-        "{words}"
-    );
+    assert_eq!((answer.turn.as_ref().unwrap().state(), answer.outcome()), (TurnState::Cancelled, outcome), "{words}");
     let rest = all(&mut stream).await;
     let end = cancelled(&rest);
-    assert_eq!(
-        (end.mode(), end.outcome(), end.reason.as_str()),
-        (CancelMode::Rollback, outcome, "Never mind.")
-    );
-    assert_eq!(
-        (end.voided_message_ids.len(), end.executed_call_ids.len()),
-        (voided, executed),
-        "{words}"
-    );
-    assert_eq!(
-        (seen_by_the_model(host).await, counted(host).await),
-        (before, size),
-        "{words}"
-    );
+    assert_eq!((end.mode(), end.outcome(), end.reason.as_str()), (CancelMode::Rollback, outcome, "Never mind."));
+    assert_eq!((end.voided_message_ids.len(), end.executed_call_ids.len()), (voided, executed), "{words}");
+    assert_eq!((seen_by_the_model(host).await, counted(host).await), (before, size), "{words}");
     let told = rest.last().unwrap().seq;
-    let void: Vec<String> = host
-        .messages("s")
-        .await
-        .into_iter()
-        .filter(|it| it.voided_at_seq == told)
-        .map(|it| it.message_id)
-        .collect();
-    assert_eq!(
-        void, end.voided_message_ids,
-        "what is void is what was told, in order"
-    );
+    let void: Vec<String> =
+        host.messages("s").await.into_iter().filter(|it| it.voided_at_seq == told).map(|it| it.message_id).collect();
+    assert_eq!(void, end.voided_message_ids, "what is void is what was told, in order");
     assert_eq!(host.session("s").await.state(), SessionState::Idle);
     let turn = turn_id(&head);
     let again = roll_back(host, &turn).await;
-    assert_eq!(
-        again,
-        pb::CancelTurnResponse {
-            outcome: CancelOutcome::None.into(),
-            ..answer
-        },
-        "once is enough"
-    );
-    assert!(
-        end.result.as_ref().unwrap().total_usage.is_some(),
-        "usage stays counted"
-    );
+    assert_eq!(again, pb::CancelTurnResponse { outcome: CancelOutcome::None.into(), ..answer }, "once is enough");
+    assert!(end.result.as_ref().unwrap().total_usage.is_some(), "usage stays counted");
 }
 
 /// Rows D18 and I5
@@ -145,15 +90,9 @@ async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutco
 async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
     let host = Host::with(options()).await;
     host.ask("s", "Hello").await;
-    check(&host, "Speak slowly", async || {
-        (CancelOutcome::PartialAssistant, 2, 0)
-    })
-    .await;
+    check(&host, "Speak slowly", async || (CancelOutcome::PartialAssistant, 2, 0)).await;
     check(&host, "Please think", async || (CancelOutcome::None, 1, 0)).await;
-    check(&host, "Use tools", async || {
-        (CancelOutcome::ToolsInProgress, 3, 0)
-    })
-    .await;
+    check(&host, "Use tools", async || (CancelOutcome::ToolsInProgress, 3, 0)).await;
     check(&host, "Use tools", async || {
         let open = host.pending("s").await;
         host.submit("s", vec![result(&open[1], "fine")]).await;
@@ -172,11 +111,7 @@ async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
     let seen = host.ask("s", "Again").await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     let given = host.replica.scripted.prompts().pop().unwrap();
-    assert_eq!(
-        given.transcript.messages().len(),
-        3,
-        "the model is told of nothing that was taken back"
-    );
+    assert_eq!(given.transcript.messages().len(), 3, "the model is told of nothing that was taken back");
     assert_eq!(seen_by_the_model(&host).await.len(), 4);
 }
 
@@ -185,31 +120,13 @@ async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
 async fn a_late_result_of_a_rolled_back_turn_is_stale() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("Use tools")).await;
-    let calls = requested(
-        &until(&mut stream, |payload| {
-            matches!(payload, Payload::ActionRequired(_))
-        })
-        .await,
-    );
+    let calls = requested(&until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await);
     roll_back(&host, "").await;
-    assert_eq!(
-        host.submit("s", vec![result(&calls[0], "late")]).await,
-        [AnswerStatus::Stale]
-    );
+    assert_eq!(host.submit("s", vec![result(&calls[0], "late")]).await, [AnswerStatus::Stale]);
     assert_eq!(seen_by_the_model(&host).await, Vec::<String>::new());
-    let continues = pb::ExecuteTurnRequest {
-        input: None,
-        continue_transcript: true,
-        ..asks("")
-    };
-    assert!(
-        host.try_execute(continues).await.is_err(),
-        "there is nothing to go on from"
-    );
-    assert_eq!(
-        completed(&host.ask("s", "Hello").await).reason(),
-        CompletionReason::Stop
-    );
+    let continues = pb::ExecuteTurnRequest { input: None, continue_transcript: true, ..asks("") };
+    assert!(host.try_execute(continues).await.is_err(), "there is nothing to go on from");
+    assert_eq!(completed(&host.ask("s", "Hello").await).reason(), CompletionReason::Stop);
 }
 
 /// Row D18
@@ -227,11 +144,7 @@ async fn a_rollback_of_a_turn_that_has_ended_changes_nothing() {
 
     let stored = async || {
         let messages = host.messages("s").await;
-        (
-            messages,
-            counted(&host).await,
-            host.database.row_counts().await,
-        )
+        (messages, counted(&host).await, host.database.row_counts().await)
     };
     let before = stored().await;
     for (turn, state) in [
@@ -248,11 +161,7 @@ async fn a_rollback_of_a_turn_that_has_ended_changes_nothing() {
     }
     host.release("go");
     let rest = all(&mut running).await;
-    assert_eq!(
-        completed(&rest).reason(),
-        CompletionReason::Stop,
-        "the turn that runs is another one"
-    );
+    assert_eq!(completed(&rest).reason(), CompletionReason::Stop, "the turn that runs is another one");
     assert_eq!(seen_by_the_model(&host).await.len(), 7);
 }
 
@@ -266,10 +175,7 @@ async fn any_replica_can_roll_back_a_turn_of_a_dead_one() {
     let answer = roll_back(&other, "").await;
     assert_eq!(answer.outcome(), CancelOutcome::PartialAssistant);
     let rest = all(&mut stream).await;
-    assert_eq!(
-        kinds(&rest),
-        ["message_committed", "usage_recorded", "turn_cancelled"]
-    );
+    assert_eq!(kinds(&rest), ["message_committed", "usage_recorded", "turn_cancelled"]);
     assert_eq!(seen_by_the_model(&other).await, Vec::<String>::new());
 
     let mut stream = host.execute(asks("Speak slowly")).await;
@@ -280,15 +186,13 @@ async fn any_replica_can_roll_back_a_turn_of_a_dead_one() {
     host.release("go");
     host.at_rest().await;
     assert_eq!(seen_by_the_model(&other).await, Vec::<String>::new());
-    assert_eq!(
-        cancelled(&other.events("s", "", 0, 100).await).mode(),
-        CancelMode::Rollback
-    );
+    assert_eq!(cancelled(&other.events("s", "", 0, 100).await).mode(), CancelMode::Rollback);
 }
 
 /// A model that reports the sizes of its prompts, and calls `look` if the input mentions tools.
 fn reporting() -> Options {
-    let used = |reason: &str, input: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 100}}});
+    let used =
+        |reason: &str, input: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 100}}});
     let script = json!({"steps": [
         {"when": {"user_contains": "tools"}, "say": [call("look"), used("tool_calls", 9_000)]},
         {"say": [{"text": "Hello."}, used("stop", 5_000)]},
@@ -306,11 +210,7 @@ async fn looks_twice_in_vain(host: &Host, meanwhile: impl AsyncFnOnce()) {
     let mut stream = host.execute(turn("s", "", "Use tools")).await;
     let wants = |payload: &Payload| matches!(payload, Payload::ActionRequired(_));
     until(&mut stream, wants).await;
-    host.submit(
-        "s",
-        vec![result(&host.pending("s").await[0], &"fine ".repeat(2_000))],
-    )
-    .await;
+    host.submit("s", vec![result(&host.pending("s").await[0], &"fine ".repeat(2_000))]).await;
     until(&mut stream, wants).await;
     assert_eq!(used(host).await.0, 9_100, "the turn was measured too");
     meanwhile().await;
@@ -333,10 +233,7 @@ async fn a_rollback_restores_the_anchor_of_the_same_prompt() {
     assert_eq!(used(&host).await, (5_100, Actual));
     looks_twice_in_vain(&host, async || {}).await;
     assert_eq!(used(&host).await, (5_100, Actual));
-    assert_eq!(
-        host.stats("s").await.last_estimate.unwrap().actual_tokens,
-        5_000
-    );
+    assert_eq!(host.stats("s").await.last_estimate.unwrap().actual_tokens, 5_000);
     looks_twice_in_vain(&host, async || {}).await;
     assert_eq!(used(&host).await, (5_100, Actual), "and again");
 
@@ -348,30 +245,13 @@ async fn a_rollback_restores_the_anchor_of_the_same_prompt() {
             wait: true,
             ..Default::default()
         };
-        let made = host
-            .contexts()
-            .compact(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .compaction
-            .unwrap();
-        assert_eq!(
-            made.state(),
-            pb::CompactionState::Applied,
-            "{:?}",
-            made.failure
-        );
+        let made = host.contexts().compact(request).await.unwrap().into_inner().compaction.unwrap();
+        assert_eq!(made.state(), pb::CompactionState::Applied, "{:?}", made.failure);
     };
     looks_twice_in_vain(&host, compact).await;
-    assert_eq!(
-        used(&host).await,
-        (5_100, Actual),
-        "a compaction of the turn went back with it"
-    );
+    assert_eq!(used(&host).await, (5_100, Actual), "a compaction of the turn went back with it");
 
-    host.append("s", crate::harness::transcripts::one_turn("c1", 500))
-        .await;
+    host.append("s", crate::harness::transcripts::one_turn("c1", 500)).await;
     host.run(turn("s", "", "Hello again")).await;
     assert_eq!(used(&host).await, (5_100, Actual));
     let prune = async || {
@@ -381,20 +261,10 @@ async fn a_rollback_restores_the_anchor_of_the_same_prompt() {
             protect_tokens: Some(0),
             ..Default::default()
         };
-        let report = host
-            .contexts()
-            .prune_tool_outputs(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .report
-            .unwrap();
+        let report = host.contexts().prune_tool_outputs(request).await.unwrap().into_inner().report.unwrap();
         assert!(report.call_ids.contains(&"c1".to_owned()));
     };
     looks_twice_in_vain(&host, prune).await;
     let (tokens, basis) = used(&host).await;
-    assert!(
-        tokens < 1_000 && basis == Heuristic,
-        "it is another prompt: {tokens} {basis:?}"
-    );
+    assert!(tokens < 1_000 && basis == Heuristic, "it is another prompt: {tokens} {basis:?}");
 }

@@ -17,9 +17,7 @@ use crate::harness::{
 const BAD: usize = 20;
 
 fn sessions() -> impl Iterator<Item = String> {
-    (0..BAD)
-        .map(|n| format!("bad-{n}"))
-        .chain(["good".to_owned()])
+    (0..BAD).map(|n| format!("bad-{n}")).chain(["good".to_owned()])
 }
 
 /// A replica without workers, whose model blocks until `go` is released if the input says "wait".
@@ -28,10 +26,7 @@ fn options() -> Options {
         {"when": {"user_contains": "wait"}, "say": [{"wait_for": "go"}, {"text": "Done."}]},
         {"when": {"otherwise": true}, "say": [{"text": "Fine."}]},
     ]});
-    Options {
-        workers: false,
-        ..Options::default().script("it", steps.to_string())
-    }
+    Options { workers: false, ..Options::default().script("it", steps.to_string()) }
 }
 
 /// A replica with one idle session per name.
@@ -72,15 +67,9 @@ async fn expired_messages_are_removed_although_that_fails_in_other_sessions() {
     }
     let waiting = "queue where status = 0";
     assert_eq!(rows(&host, "good", waiting).await, 1);
-    sql(
-        &host,
-        "update queue set expires_at = now() - interval '1 second'",
-    )
-    .await;
+    sql(&host, "update queue set expires_at = now() - interval '1 second'").await;
     break_rows(&host, "queue").await;
-    as_worker(host.replica.engine.expire_queued_messages())
-        .await
-        .unwrap_err();
+    as_worker(host.replica.engine.expire_queued_messages()).await.unwrap_err();
     assert_eq!(rows(&host, "good", waiting).await, 0);
     assert_eq!(rows(&host, "bad-0", waiting).await, 1);
 }
@@ -92,9 +81,7 @@ async fn abandoned_compactions_are_given_up_although_that_fails_in_other_session
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
     break_rows(&host, "compactions").await;
-    as_worker(host.replica.engine.expire_abandoned_compactions())
-        .await
-        .unwrap_err();
+    as_worker(host.replica.engine.expire_abandoned_compactions()).await.unwrap_err();
     let running = "compactions where status = 1";
     assert_eq!(rows(&host, "good", running).await, 0);
     assert_eq!(rows(&host, "bad-0", running).await, 1);
@@ -176,13 +163,12 @@ async fn one_round_of_the_purge_removes_all_sessions_that_were_deleted() {
 async fn one_round_ends_all_messages_whose_time_passed() {
     let host = Host::with(options()).await;
     many_sessions(&host).await;
-    let queued = "insert into queue (tenant_id, session_id, message_id, body, delivery, starts_turn, from_execute, expires_at)
+    let queued =
+        "insert into queue (tenant_id, session_id, message_id, body, delivery, starts_turn, from_execute, expires_at)
                   select tenant_id, session_id, 'm', '', 1, false, false, now() - interval '1 second' from sessions
                    where session_id like 'many-%'";
     sql(&host, queued).await;
-    as_worker(host.replica.engine.expire_queued_messages())
-        .await
-        .unwrap();
+    as_worker(host.replica.engine.expire_queued_messages()).await.unwrap();
     let left = number(&host, "select count(*) from queue where status = 0").await;
     assert_eq!(left, 0);
 }
@@ -194,9 +180,7 @@ async fn one_round_gives_up_all_abandoned_compactions() {
     let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
-    as_worker(host.replica.engine.expire_abandoned_compactions())
-        .await
-        .unwrap();
+    as_worker(host.replica.engine.expire_abandoned_compactions()).await.unwrap();
     let left = number(&host, "select count(*) from compactions where status = 1").await;
     assert_eq!(left, 0);
 }
@@ -224,10 +208,7 @@ async fn a_turn_that_a_replica_owns_without_knowing_it_is_given_back_once_there_
     assert_eq!(rows(&host, "s", owned).await, 0, "nobody runs it");
     as_worker(engine.take_over_all()).await.unwrap();
     host.release("go");
-    eventually("the turn to end", || async {
-        host.turn("s", &waiting).await.state() == TurnState::Completed
-    })
-    .await;
+    eventually("the turn to end", || async { host.turn("s", &waiting).await.state() == TurnState::Completed }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,8 +224,5 @@ async fn a_turn_that_a_replica_gave_up_by_its_own_clock_goes_on_although_its_hea
     as_worker(engine.take_over()).await.unwrap();
     as_worker(engine.take_over_all()).await.unwrap();
     host.release("go");
-    eventually("the turn to end", || async {
-        host.turn("s", &waiting).await.state() == TurnState::Completed
-    })
-    .await;
+    eventually("the turn to end", || async { host.turn("s", &waiting).await.state() == TurnState::Completed }).await;
 }

@@ -3,8 +3,7 @@
 //! script replaces `grpcurl` and prints its arguments.
 
 use std::{
-    collections::BTreeSet, fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path,
-    process::Command,
+    collections::BTreeSet, fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path, process::Command,
 };
 
 use contextd::pb::{
@@ -46,10 +45,7 @@ const NOT_RUN: [(&str, &str); 5] = [
     ("ContextdModelSlow", "metrics alone"),
     ("ContextdStreamsLag", "kubectl alone: what a cluster shows"),
     ("ContextdTakeovers", "kubectl alone: what a cluster shows"),
-    (
-        "ContextdVersionsDiffer",
-        "kubectl alone: what a cluster shows",
-    ),
+    ("ContextdVersionsDiffer", "kubectl alone: what a cluster shows"),
 ];
 
 /// A server with a simulated model service, a log in one format, and the environment for the commands of runbooks.
@@ -71,14 +67,7 @@ impl Operated {
         let upstream = Upstream::start().await;
         let (place, admin) = place(format, &upstream.base_url());
         let served = place.serve_over(&database).await;
-        Self {
-            served,
-            upstream,
-            database,
-            admin,
-            place,
-            tools: tools(),
-        }
+        Self { served, upstream, database, admin, place, tools: tools() }
     }
 
     /// Runs a turn to its end. The model service returns this reply.
@@ -111,15 +100,8 @@ async fn in_role(cluster: &Cluster) -> (TestDatabase, Client) {
     let admitted = cluster.data_dir().join("pg_ident.conf");
     let lines = fs::read_to_string(&admitted).unwrap();
     let (us, _) = lines.trim_end().rsplit_once(' ').unwrap();
-    fs::write(
-        &admitted,
-        format!("{lines}{} {ROLE}\n", us.lines().last().unwrap()),
-    )
-    .unwrap();
-    client
-        .batch_execute("select pg_reload_conf()")
-        .await
-        .unwrap();
+    fs::write(&admitted, format!("{lines}{} {ROLE}\n", us.lines().last().unwrap())).unwrap();
+    client.batch_execute("select pg_reload_conf()").await.unwrap();
     let mut database = cluster.database();
     database.config.user(ROLE);
     let connects = || async { database.config.connect(NoTls).await.is_ok() };
@@ -132,8 +114,7 @@ async fn cut_off(client: &Client) {
     // This must be committed before the connections end, or a reconnect is accepted.
     let shut = format!("alter role {ROLE} connection limit 0");
     client.batch_execute(&shut).await.unwrap();
-    let cut =
-        format!("select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'");
+    let cut = format!("select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'");
     client.batch_execute(&cut).await.unwrap();
 }
 
@@ -163,29 +144,14 @@ fn tools() -> tempfile::TempDir {
 }
 
 /// Runs the first commands of a runbook and returns their output.
-fn look(
-    runbook: &str,
-    (served, admin): (&Served, u16),
-    database: &TestDatabase,
-    tools: &tempfile::TempDir,
-) -> String {
+fn look(runbook: &str, (served, admin): (&Served, u16), database: &TestDatabase, tools: &tempfile::TempDir) -> String {
     let page = fs::read_to_string(format!("docs/runbooks/{runbook}.md")).unwrap();
     let (_, look) = page.split_once("## Look").unwrap();
-    let commands = look
-        .split("```")
-        .nth(1)
-        .unwrap()
-        .strip_prefix("sh\n")
-        .unwrap();
+    let commands = look.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
     let file = tools.path().join("log");
     fs::write(&file, served.log_text()).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_contextd")).parent().unwrap();
-    let path = format!(
-        "{}:{}:{}",
-        tools.path().display(),
-        program.display(),
-        inherited_path()
-    );
+    let path = format!("{}:{}:{}", tools.path().display(), program.display(), inherited_path());
     let output = Command::new("bash")
         .args(["-c", commands])
         .env_clear()
@@ -206,11 +172,7 @@ fn look(
         ])
         .output()
         .unwrap();
-    format!(
-        "{}{}",
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap()
-    )
+    format!("{}{}", String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[expect(clippy::disallowed_methods, reason = "the programs that commands need")]
@@ -224,8 +186,7 @@ fn lines<'a>(log: &'a str, text: &str) -> Vec<&'a str> {
 }
 
 fn refusal(status: u16) -> Reply {
-    let error =
-        json!({"error": {"message": PROMPT, "type": "invalid_request_error", "code": "bad"}});
+    let error = json!({"error": {"message": PROMPT, "type": "invalid_request_error", "code": "bad"}});
     Reply::json(status, &error)
 }
 
@@ -233,27 +194,16 @@ fn refusal(status: u16) -> Reply {
 async fn a_failed_turn_leaves_one_line_in_the_log_with_its_reason_and_no_content() {
     for format in FORMATS {
         let operated = Operated::new(format).await;
-        operated
-            .turn("good", Reply::events(said(&["Hello."])))
-            .await;
+        operated.turn("good", Reply::events(said(&["Hello."]))).await;
         operated.turn("bad", refusal(400)).await;
         operated.served.wait_for_log("turn failed").await;
         let log = operated.served.log_text();
         let failed = lines(&log, "turn failed");
-        let [line] = failed[..] else {
-            panic!("{failed:?}")
-        };
+        let [line] = failed[..] else { panic!("{failed:?}") };
         for fact in ["bad", "default", "provider_bad_request", "main", "400"] {
             assert!(line.contains(fact), "{format}: {fact}: {line}");
         }
-        for field in [
-            "session.id",
-            "turn.id",
-            "tenant",
-            "reason",
-            "provider",
-            "attempt",
-        ] {
+        for field in ["session.id", "turn.id", "tenant", "reason", "provider", "attempt"] {
             assert!(line.contains(field), "{format}: {field}: {line}");
         }
         assert!(!line.contains(PROMPT), "{line}");
@@ -269,8 +219,7 @@ async fn each_line_of_a_json_log_is_json_and_names_sessions_alike() {
     }
     let mut named = 0;
     for line in operated.served.log_text().lines() {
-        let line: serde_json::Value =
-            serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
         assert!(line.get("session").is_none(), "{line}");
         named += usize::from(line.get("session.id").is_some());
     }
@@ -287,9 +236,7 @@ async fn each_line_of_a_json_log_is_json_and_names_sessions_alike() {
 async fn runbooks_of_model_faults_show_the_turn_and_its_reason_and_no_other_lines() {
     for format in FORMATS {
         let operated = Operated::new(format).await;
-        operated
-            .turn("good", Reply::events(said(&["Hello."])))
-            .await;
+        operated.turn("good", Reply::events(said(&["Hello."]))).await;
         for _ in 0..2 {
             operated.upstream.answer(refusal(503));
         }
@@ -298,28 +245,16 @@ async fn runbooks_of_model_faults_show_the_turn_and_its_reason_and_no_other_line
         operated.turn("bad", refusal(400)).await;
         operated.served.wait_for_log("provider_bad_request").await;
         for (runbook, expected) in [
-            (
-                "ContextdTurnsFail",
-                ["provider_overloaded", "provider_bad_request"],
-            ),
-            (
-                "ContextdModelFails",
-                ["retrying a failed model call", "provider_bad_request"],
-            ),
+            ("ContextdTurnsFail", ["provider_overloaded", "provider_bad_request"]),
+            ("ContextdModelFails", ["retrying a failed model call", "provider_bad_request"]),
             ("ContextdModelKeyRefused", ["provider_auth", "refused"]),
         ] {
             let shown = operated.look(runbook);
             for text in expected {
-                assert!(
-                    shown.contains(text),
-                    "{format}, {runbook}: {text}:\n{shown}"
-                );
+                assert!(shown.contains(text), "{format}, {runbook}: {text}:\n{shown}");
             }
             for noise in ["model call measured", "good"] {
-                assert!(
-                    !shown.contains(noise),
-                    "{format}, {runbook}: {noise}:\n{shown}"
-                );
+                assert!(!shown.contains(noise), "{format}, {runbook}: {noise}:\n{shown}");
             }
         }
     }
@@ -329,28 +264,17 @@ async fn runbooks_of_model_faults_show_the_turn_and_its_reason_and_no_other_line
 async fn the_runbook_of_failed_calls_shows_those_alone() {
     for format in FORMATS {
         let operated = Operated::new(format).await;
-        operated
-            .turn("good", Reply::events(said(&["Hello."])))
-            .await;
+        operated.turn("good", Reply::events(said(&["Hello."]))).await;
         let client = operated.database.client().await;
-        client
-            .batch_execute("alter table sessions add constraint broken check (false) not valid")
-            .await
-            .unwrap();
+        client.batch_execute("alter table sessions add constraint broken check (false) not valid").await.unwrap();
         let request = turn("broken", "main/gpt-4o", PROMPT);
         let answer = operated.served.turns().await.execute_turn(request).await;
         answer.expect_err("the database refuses it");
         operated.served.wait_for_log("INTERNAL").await;
         let shown = operated.look("ContextdCallsFail");
-        assert!(
-            shown.contains("INTERNAL") && shown.contains("broken"),
-            "{format}:\n{shown}"
-        );
+        assert!(shown.contains("INTERNAL") && shown.contains("broken"), "{format}:\n{shown}");
         assert!(!shown.contains("good"), "{format}:\n{shown}");
-        assert!(
-            shown.contains("SERVING"),
-            "{format}: the health of each pod:\n{shown}"
-        );
+        assert!(shown.contains("SERVING"), "{format}: the health of each pod:\n{shown}");
     }
 }
 
@@ -359,26 +283,17 @@ async fn the_runbook_of_failed_compactions_shows_the_session_and_the_cause() {
     for format in FORMATS {
         let operated = Operated::new(format).await;
         for _ in 0..3 {
-            operated
-                .turn("full", Reply::events(said(&["Well said."])))
-                .await;
+            operated.turn("full", Reply::events(said(&["Well said."]))).await;
         }
         for _ in 0..3 {
             operated.upstream.answer(refusal(400));
         }
         let channel = operated.served.channel().await;
-        let request = pb::CompactRequest {
-            session_id: "full".to_owned(),
-            wait: true,
-            ..pb::CompactRequest::default()
-        };
+        let request = pb::CompactRequest { session_id: "full".to_owned(), wait: true, ..pb::CompactRequest::default() };
         let _ = ContextServiceClient::new(channel).compact(request).await;
         operated.served.wait_for_log("compaction failed").await;
         let shown = operated.look("ContextdCompactionsFail");
-        assert!(
-            shown.contains("compaction failed") && shown.contains("full"),
-            "{format}:\n{shown}"
-        );
+        assert!(shown.contains("compaction failed") && shown.contains("full"), "{format}:\n{shown}");
     }
 }
 
@@ -393,10 +308,7 @@ async fn the_runbook_of_a_replica_that_is_not_ready_shows_why() {
         let shown = look("ContextdNotReady", (&served, admin), &database, &tools());
         assert!(shown.contains("NOT_SERVING"), "{format}:\n{shown}");
         let reason = "contextd: the database lacks migration 1";
-        assert!(
-            shown.contains(reason),
-            "{format}: from the replica's health:\n{shown}"
-        );
+        assert!(shown.contains(reason), "{format}: from the replica's health:\n{shown}");
         let logged = shown.lines().filter(|line| line.starts_with("[pod/"));
         assert!(logged.count() > 0, "{format}: from its log:\n{shown}");
     }
@@ -408,28 +320,13 @@ async fn the_runbook_of_failed_takeovers_shows_the_session_and_the_cause() {
         let operated = Operated::new(format).await;
         operated.upstream.answer(Reply::events("").stall());
         let request = turn("orphan", "main/gpt-4o", PROMPT);
-        let stream = operated
-            .served
-            .turns()
-            .await
-            .execute_turn(request)
-            .await
-            .unwrap();
-        let Operated {
-            served,
-            database,
-            place,
-            tools,
-            admin,
-            ..
-        } = operated;
+        let stream = operated.served.turns().await.execute_turn(request).await.unwrap();
+        let Operated { served, database, place, tools, admin, .. } = operated;
         drop(stream);
         served.kill_9().await;
         let client = database.client().await;
         client
-            .batch_execute(
-                "alter table session_run add constraint broken check (takeovers = 0) not valid",
-            )
+            .batch_execute("alter table session_run add constraint broken check (takeovers = 0) not valid")
             .await
             .unwrap();
         let next = place.serve_over(&database).await;
@@ -447,10 +344,7 @@ async fn the_runbook_of_a_queue_that_waits_shows_the_session_whose_turn_cannot_b
         operated.turn("good", hello()).await;
         operated.turn("waits", hello()).await;
         let channel = operated.served.channel().await;
-        QueueServiceClient::new(channel)
-            .enqueue_message(enqueue("waits", PROMPT))
-            .await
-            .unwrap();
+        QueueServiceClient::new(channel).enqueue_message(enqueue("waits", PROMPT)).await.unwrap();
         let client = operated.database.client().await;
         client
             .batch_execute(
@@ -459,25 +353,13 @@ async fn the_runbook_of_a_queue_that_waits_shows_the_session_whose_turn_cannot_b
             )
             .await
             .unwrap();
-        operated
-            .served
-            .wait_for_log("could not start a turn for a queued message; retrying later")
-            .await;
+        operated.served.wait_for_log("could not start a turn for a queued message; retrying later").await;
         let shown = operated.look("ContextdQueueWaits");
         let logged = lines(&shown, "[pod/");
         assert!(!logged.is_empty(), "{format}:\n{shown}");
-        assert!(
-            logged.iter().all(|line| line.contains("waits")),
-            "{format}:\n{shown}"
-        );
-        assert!(
-            shown.contains("contextd.v1.SessionService/ListSessions"),
-            "{format}: the sessions:\n{shown}"
-        );
-        assert!(
-            shown.contains("running turns"),
-            "{format}: the tenant's limits:\n{shown}"
-        );
+        assert!(logged.iter().all(|line| line.contains("waits")), "{format}:\n{shown}");
+        assert!(shown.contains("contextd.v1.SessionService/ListSessions"), "{format}: the sessions:\n{shown}");
+        assert!(shown.contains("running turns"), "{format}: the tenant's limits:\n{shown}");
     }
 }
 
@@ -487,16 +369,11 @@ async fn runbooks_of_load_show_what_waits_what_is_large_and_the_limits_of_a_tena
         let operated = Operated::new(format).await;
         let hello = Reply::events(said(&["Hello."]));
         operated.turn("good", hello).await;
-        let [holder, watcher] = [
-            operated.database.client().await,
-            operated.database.client().await,
-        ];
+        let [holder, watcher] = [operated.database.client().await, operated.database.client().await];
         let lock = "begin; lock table session_run in access exclusive mode";
         holder.batch_execute(lock).await.unwrap();
         let mut sessions = SessionServiceClient::new(operated.served.channel().await);
-        let request = pb::GetSessionRequest {
-            session_id: "good".to_owned(),
-        };
+        let request = pb::GetSessionRequest { session_id: "good".to_owned() };
         let waiting = tokio::spawn(async move { sessions.get_session(request).await });
         until("a statement that waits", || async {
             let sql = "select count(*) from pg_stat_activity
@@ -534,14 +411,9 @@ async fn the_runbook_of_refused_connections_shows_the_limit_and_the_line() {
         let cluster = Cluster::start(&[]).await;
         let (database, client) = in_role(&cluster).await;
         let operated = Operated::over(format, database).await;
-        operated
-            .turn("good", Reply::events(said(&["Hello."])))
-            .await;
+        operated.turn("good", Reply::events(said(&["Hello."]))).await;
         // The server keeps its connection and gets no further ones.
-        client
-            .batch_execute(&format!("alter role {ROLE} connection limit 1"))
-            .await
-            .unwrap();
+        client.batch_execute(&format!("alter role {ROLE} connection limit 1")).await.unwrap();
         for n in 0..32 {
             operated.upstream.answer(Reply::events(said(&["Hello."])));
             let request = turn(&format!("more-{n}"), "main/gpt-4o", PROMPT);
@@ -550,10 +422,7 @@ async fn the_runbook_of_refused_connections_shows_the_limit_and_the_line() {
         }
         operated.served.wait_for_log("no connection left").await;
         let shown = operated.look("ContextdConnectionsRefused");
-        assert!(
-            shown.contains("the database has no connection left"),
-            "{format}: from the log:\n{shown}"
-        );
+        assert!(shown.contains("the database has no connection left"), "{format}: from the log:\n{shown}");
         assert!(
             shown.contains("too many connections for role"),
             "{format}: what psql gets in the server's role:\n{shown}"
@@ -579,7 +448,8 @@ async fn the_runbook_of_a_database_that_fails_shows_which_part_does_not_answer()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_runbook_of_a_broken_database_shows_what_is_broken() {
-    const BROKEN: &str = "create function broken() returns trigger language c as '$libdir/plpgsql', 'plpgsql_call_handler';
+    const BROKEN: &str =
+        "create function broken() returns trigger language c as '$libdir/plpgsql', 'plpgsql_call_handler';
         update pg_proc set probin = '/no/such.so' where proname = 'broken';
         create trigger broken before insert on sessions execute function broken()";
     for format in FORMATS {
@@ -590,19 +460,10 @@ async fn the_runbook_of_a_broken_database_shows_what_is_broken() {
         let refused = operated.served.turns().await.execute_turn(request).await;
         let refused = refused.map(drop).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
-        assert!(
-            refused.message().contains("cannot load its own files"),
-            "{refused:?}"
-        );
-        operated
-            .served
-            .wait_for_log("cannot load its own files")
-            .await;
+        assert!(refused.message().contains("cannot load its own files"), "{refused:?}");
+        operated.served.wait_for_log("cannot load its own files").await;
         let shown = operated.look("ContextdDatabaseBroken");
-        assert!(
-            shown.contains("cannot load its own files; restart it"),
-            "{format}:\n{shown}"
-        );
+        assert!(shown.contains("cannot load its own files; restart it"), "{format}:\n{shown}");
         assert!(shown.contains("DO"), "{format}: psql:\n{shown}");
     }
 }
@@ -615,17 +476,8 @@ async fn the_runbook_of_a_service_without_a_ready_replica_shows_why() {
         let (place, admin) = place(format, &upstream.base_url());
         let served = place.serve_unready_over(&database).await;
         served.wait_for_log("lacks migration").await;
-        let shown = look(
-            "ContextdNoReplicaReady",
-            (&served, admin),
-            &database,
-            &tools(),
-        );
-        for text in [
-            "NOT_SERVING",
-            "the database lacks migration 1",
-            "get events",
-        ] {
+        let shown = look("ContextdNoReplicaReady", (&served, admin), &database, &tools());
+        for text in ["NOT_SERVING", "the database lacks migration 1", "get events"] {
             assert!(shown.contains(text), "{format}: {text}:\n{shown}");
         }
     }
@@ -637,28 +489,17 @@ async fn the_runbook_of_turns_that_are_stuck_shows_the_turn_and_what_the_databas
         let cluster = Cluster::start(&[]).await;
         let (database, client) = in_role(&cluster).await;
         let operated = Operated::over(format, database).await;
-        operated
-            .upstream
-            .answer(Reply::events(said(&["Hello."])).after("go"));
+        operated.upstream.answer(Reply::events(said(&["Hello."])).after("go"));
         let request = turn("stuck", "main/gpt-4o", PROMPT);
         let mut turns = operated.served.turns().await;
         let _stream = turns.execute_turn(request).await.unwrap();
         operated.upstream.asked(1).await;
         cut_off(&client).await;
         operated.upstream.release("go");
-        operated
-            .served
-            .wait_for_log("turn stopped on this replica")
-            .await;
+        operated.served.wait_for_log("turn stopped on this replica").await;
         let shown = operated.look("ContextdTurnsStuck");
-        assert!(
-            shown.contains("turn stopped on this replica") && shown.contains("stuck"),
-            "{format}:\n{shown}"
-        );
-        assert!(
-            shown.contains("too many connections for role"),
-            "{format}: psql:\n{shown}"
-        );
+        assert!(shown.contains("turn stopped on this replica") && shown.contains("stuck"), "{format}:\n{shown}");
+        assert!(shown.contains("too many connections for role"), "{format}: psql:\n{shown}");
     }
 }
 

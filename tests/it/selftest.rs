@@ -25,23 +25,11 @@ async fn selftest_runs_a_turn_and_leaves_no_session() {
     let served = place.serve_over(&database).await;
     let output = selftest(served.address, "scripted/demo").await;
     let text = String::from_utf8(output.stdout).unwrap();
-    let steps: Vec<&str> = text
-        .lines()
-        .map(|line| line.split_whitespace().nth(1).unwrap())
-        .collect();
+    let steps: Vec<&str> = text.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
     let expected = ["created", "ran", "read", "deleted"];
     let aside = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(
-        (output.status.code(), steps.as_slice()),
-        (Some(0), expected.as_slice()),
-        "{aside}"
-    );
-    let listed = served
-        .sessions()
-        .await
-        .list_sessions(pb::ListSessionsRequest::default())
-        .await
-        .unwrap();
+    assert_eq!((output.status.code(), steps.as_slice()), (Some(0), expected.as_slice()), "{aside}");
+    let listed = served.sessions().await.list_sessions(pb::ListSessionsRequest::default()).await.unwrap();
     let left = listed.into_inner().sessions;
     assert!(left.is_empty(), "{left:?}");
 }

@@ -15,15 +15,8 @@ use crate::harness::{
 
 /// Creates a session with these labels.
 async fn make(host: &Host, id: &str, labels: &[(&str, &str)]) {
-    let session = pb::Session {
-        session_id: id.to_owned(),
-        metadata: map(labels),
-        ..pb::Session::default()
-    };
-    let request = pb::CreateSessionRequest {
-        session: Some(session),
-        ..Default::default()
-    };
+    let session = pb::Session { session_id: id.to_owned(), metadata: map(labels), ..pb::Session::default() };
+    let request = pb::CreateSessionRequest { session: Some(session), ..Default::default() };
     host.sessions().create_session(request).await.unwrap();
 }
 
@@ -33,24 +26,15 @@ fn map(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn labelled(labels: &[(&str, &str)]) -> pb::SessionFilter {
-    pb::SessionFilter {
-        metadata: map(labels),
-        ..Default::default()
-    }
+    pb::SessionFilter { metadata: map(labels), ..Default::default() }
 }
 
 fn prefixed(text: &str) -> pb::SessionFilter {
-    pb::SessionFilter {
-        text_prefix: text.to_owned(),
-        ..Default::default()
-    }
+    pb::SessionFilter { text_prefix: text.to_owned(), ..Default::default() }
 }
 
 fn in_states(states: &[SessionState]) -> pb::SessionFilter {
-    pb::SessionFilter {
-        states: states.iter().map(|&state| state.into()).collect(),
-        ..Default::default()
-    }
+    pb::SessionFilter { states: states.iter().map(|&state| state.into()).collect(), ..Default::default() }
 }
 
 /// The ids of the sessions that match a filter. Fails unless pages of all sizes have the same ids.
@@ -66,11 +50,7 @@ async fn pages(host: &Host, filter: &pb::SessionFilter, page_size: i32) -> Vec<S
     let mut ids = Vec::new();
     let mut page_token = String::new();
     loop {
-        let request = pb::ListSessionsRequest {
-            page_size,
-            page_token,
-            filter: Some(filter.clone()),
-        };
+        let request = pb::ListSessionsRequest { page_size, page_token, filter: Some(filter.clone()) };
         let answer = host.sessions().list_sessions(request).await;
         let page = answer.unwrap().into_inner();
         ids.extend(page.sessions.into_iter().map(|session| session.session_id));
@@ -92,10 +72,7 @@ async fn sessions_are_found_by_every_entry_of_their_metadata() {
     let both = labelled(&[("env", "prod"), ("user", "ann")]);
     assert_eq!(found(&host, both).await, ["a"]);
     assert!(found(&host, labelled(&[("user", "An")])).await.is_empty());
-    assert_eq!(
-        found(&host, pb::SessionFilter::default()).await,
-        ["d", "c", "b", "a"]
-    );
+    assert_eq!(found(&host, pb::SessionFilter::default()).await, ["d", "c", "b", "a"]);
 
     // An updated session is found by its new values, and a fork by its source.
     let update = pb::UpdateSessionRequest {
@@ -104,17 +81,12 @@ async fn sessions_are_found_by_every_entry_of_their_metadata() {
             metadata: map(&[("user", "bob")]),
             ..Default::default()
         }),
-        update_mask: Some(prost_types::FieldMask {
-            paths: vec!["metadata".to_owned()],
-        }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["metadata".to_owned()] }),
         ..Default::default()
     };
     host.sessions().update_session(update).await.unwrap();
-    let fork = pb::ForkSessionRequest {
-        session_id: "b".to_owned(),
-        new_session_id: "e".to_owned(),
-        ..Default::default()
-    };
+    let fork =
+        pb::ForkSessionRequest { session_id: "b".to_owned(), new_session_id: "e".to_owned(), ..Default::default() };
     host.sessions().fork_session(fork).await.unwrap();
     assert_eq!(found(&host, labelled(&[("user", "ann")])).await, ["e", "b"]);
     assert_eq!(found(&host, labelled(&[("user", "bob")])).await, ["a"]);
@@ -136,16 +108,9 @@ async fn sessions_are_found_by_the_beginning_of_their_id_or_title() {
         let id = &title[..1];
         make(&host, &format!("titled-{id}"), &[("title", title)]).await;
         let expected = [format!("titled-{id}")];
-        assert_eq!(
-            found(&host, prefixed(&title[..4])).await,
-            expected,
-            "{title:?}"
-        );
+        assert_eq!(found(&host, prefixed(&title[..4])).await, expected, "{title:?}");
     }
-    let both = pb::SessionFilter {
-        metadata: map(&[("user", "ann")]),
-        ..prefixed("ab")
-    };
+    let both = pb::SessionFilter { metadata: map(&[("user", "ann")]), ..prefixed("ab") };
     assert_eq!(found(&host, both).await, ["ab"]);
 }
 
@@ -173,15 +138,10 @@ async fn a_fork_is_found_as_its_source_is_whatever_its_length() {
 async fn sessions_are_found_by_their_state_and_the_time_of_their_last_use() {
     let call = json!({"steps": [{"say": [{"tool_call": {"name": "look", "arguments": {}}}]}]});
     let held = json!({"steps": [{"say": [{"wait_for": "go"}, {"text": "Done."}]}]});
-    let options = Options::default()
-        .script("calls", call.to_string())
-        .script("held", held.to_string());
+    let options = Options::default().script("calls", call.to_string()).script("held", held.to_string());
     let host = Host::with(options).await;
     make(&host, "idle", &[]).await;
-    let waits = pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        ..turn("waits", "scripted/calls", "Look.")
-    };
+    let waits = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("waits", "scripted/calls", "Look.") };
     let mut waiting = host.execute(waits).await;
     until(&mut waiting, |it| matches!(it, Payload::ActionRequired(_))).await;
     let running = turn("runs", "scripted/held", "Go.");
@@ -208,14 +168,8 @@ async fn sessions_are_found_by_their_state_and_the_time_of_their_last_use() {
     assert_eq!((idle.holder.as_str(), idle.lease_expire_time), ("", None));
 
     let used = host.session("waits").await.update_time;
-    let since = pb::SessionFilter {
-        updated_since: used,
-        ..Default::default()
-    };
-    let before = pb::SessionFilter {
-        updated_before: used,
-        ..Default::default()
-    };
+    let since = pb::SessionFilter { updated_since: used, ..Default::default() };
+    let before = pb::SessionFilter { updated_before: used, ..Default::default() };
     assert_eq!(found(&host, since).await, ["runs", "waits"]);
     assert_eq!(found(&host, before).await, ["idle"]);
     host.release("go");
@@ -260,11 +214,7 @@ async fn each_filter_uses_an_index() {
             ("text_end", "'title 78'"),
         ]);
         let named = statements[statement];
-        let arguments: Vec<&str> = named
-            .names
-            .iter()
-            .map(|name| given[name.as_str()])
-            .collect();
+        let arguments: Vec<&str> = named.names.iter().map(|name| given[name.as_str()]).collect();
         let prepare = format!("deallocate all; prepare it as {}", named.sql);
         client.batch_execute(&prepare).await.unwrap();
         let arguments = arguments.join(", ");

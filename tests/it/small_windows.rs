@@ -19,10 +19,7 @@ async fn a_small_window_holds_a_conversation_with_tools() {
             {"when": {"call": 0}, "say": [call("look")]},
             {"say": [{"text": "There is nothing new on this page."}]},
         ]});
-        let options = Options {
-            context: ContextPolicy::default(),
-            ..Options::default()
-        };
+        let options = Options { context: ContextPolicy::default(), ..Options::default() };
         let host = Host::with(options.script("small", script.to_string())).await;
         host.create(pb::Session {
             session_id: "s".to_owned(),
@@ -34,29 +31,18 @@ async fn a_small_window_holds_a_conversation_with_tools() {
         let mut compacted = Vec::new();
         for n in 1..=20 {
             let asks = turn("s", "", &format!("Look at page {n}, please."));
-            let seen = host
-                .run_with(asks, |it| result(&it.call_id, &"word ".repeat(60)))
-                .await;
+            let seen = host.run_with(asks, |it| result(&it.call_id, &"word ".repeat(60))).await;
             assert_eq!(kinds(&seen).last(), Some(&"turn_completed"), "{window} {n}");
             if kinds(&seen).contains(&"compaction_started") {
                 compacted.push(n);
             }
         }
         let stats = host.stats("s").await;
-        assert_eq!(
-            (stats.context_window, stats.output_reserve),
-            (window, (window / 4).min(4_096))
-        );
+        assert_eq!((stats.context_window, stats.output_reserve), (window, (window / 4).min(4_096)));
         let used = stats.used.unwrap().tokens;
         assert!(used < window - stats.output_reserve, "{window}: {used}");
-        let between = std::iter::once(&0)
-            .chain(&compacted)
-            .zip(&compacted)
-            .map(|(last, next)| next - last);
-        assert!(
-            between.clone().all(|turns| turns >= 3),
-            "{window}: compacted in turns {compacted:?}"
-        );
+        let between = std::iter::once(&0).chain(&compacted).zip(&compacted).map(|(last, next)| next - last);
+        assert!(between.clone().all(|turns| turns >= 3), "{window}: compacted in turns {compacted:?}");
         host.assert_counted("s").await;
     }
 }

@@ -19,23 +19,13 @@ use crate::harness::{
 async fn a_turn_with_two_parallel_tools_ends_with_an_answer() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let mut turns = replica.turns().await;
-    let mut request = turn(
-        "chat-1",
-        "scripted/demo",
-        "What is the weather and time in Paris?",
-    );
+    let mut request = turn("chat-1", "scripted/demo", "What is the weather and time in Paris?");
     request.tools = tools(&["get_weather", "get_time"]);
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
-    let first = until(&mut stream, |payload| {
-        matches!(payload, Payload::ActionRequired(_))
-    })
-    .await;
+    let first = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
     let calls = requested(&first);
     let results = calls.iter().map(|call| result(call, "fine")).collect();
-    turns
-        .submit_tool_results(submit("chat-1", results))
-        .await
-        .unwrap();
+    turns.submit_tool_results(submit("chat-1", results)).await.unwrap();
     let rest = all(&mut stream).await;
     assert_eq!([kinds(&first), kinds(&rest)].concat(), TWO_TOOLS);
 }
@@ -47,18 +37,8 @@ async fn a_caller_misses_nothing_of_the_turn_it_starts() {
     let turns = replica.turns().await;
     let run = async |number: u32| {
         let request = turn(&format!("chat-{number}"), "scripted/hasty", "Go");
-        let events = all(&mut turns
-            .clone()
-            .execute_turn(request)
-            .await
-            .unwrap()
-            .into_inner())
-        .await;
-        let shown: Vec<&str> = events
-            .iter()
-            .filter(|event| event.seq == 0)
-            .map(kind)
-            .collect();
+        let events = all(&mut turns.clone().execute_turn(request).await.unwrap().into_inner()).await;
+        let shown: Vec<&str> = events.iter().filter(|event| event.seq == 0).map(kind).collect();
         assert_eq!(shown[..2], ["admitted", "thinking"], "{shown:?}");
         assert_eq!(texts(&events), "one two three");
     };
@@ -68,13 +48,7 @@ async fn a_caller_misses_nothing_of_the_turn_it_starts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
     let hasty = r#"{"steps": [{"say": [{"text": "one "}, {"text": "two"}]}]}"#;
-    let options = Options {
-        stream: StreamConfig {
-            reader_events: 1,
-            reader_bytes: 64 * 1024,
-        },
-        ..remembering()
-    };
+    let options = Options { stream: StreamConfig { reader_events: 1, reader_bytes: 64 * 1024 }, ..remembering() };
     let (_database, replica) = Replica::alone(options.script("hasty", hasty)).await;
     let turns = replica.turns().await;
     // The connection accepts only the first events until it is read.
@@ -85,17 +59,10 @@ async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
         .await
         .unwrap();
     let request = turn("chat-1", "scripted/hasty", "Go");
-    let mut stream = TurnServiceClient::new(narrow)
-        .execute_turn(request)
-        .await
-        .unwrap()
-        .into_inner();
+    let mut stream = TurnServiceClient::new(narrow).execute_turn(request).await.unwrap().into_inner();
     let first = next(&mut stream).await.unwrap().unwrap();
     host::until("the turn to end", || async {
-        let request = pb::GetTurnRequest {
-            session_id: "chat-1".to_owned(),
-            turn_id: first.turn_id.clone(),
-        };
+        let request = pb::GetTurnRequest { session_id: "chat-1".to_owned(), turn_id: first.turn_id.clone() };
         let turn = turns.clone().get_turn(request).await.unwrap().into_inner();
         turn.turn.unwrap().state() == pb::TurnState::Completed
     })
@@ -106,19 +73,12 @@ async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
     let [.., text, commit, _, _] = kinds.as_slice() else {
         panic!("{kinds:?}");
     };
-    assert_eq!(
-        [*text, *commit],
-        ["text_delta", "message_committed"],
-        "{kinds:?}"
-    );
+    assert_eq!([*text, *commit], ["text_delta", "message_committed"], "{kinds:?}");
 }
 
 /// A replica that buffers the deltas of a message for slow readers.
 fn remembering() -> Options {
-    Options {
-        poll: Duration::from_secs(60),
-        ..Options::default()
-    }
+    Options { poll: Duration::from_secs(60), ..Options::default() }
 }
 
 fn texts(events: &[Event]) -> String {

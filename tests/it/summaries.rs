@@ -11,10 +11,7 @@ use contextd::{
 use serde_json::json;
 
 use crate::{
-    compaction::{
-        asked, assert_recount, first_words, in_short, listed, options, request, session,
-        try_compact,
-    },
+    compaction::{asked, assert_recount, first_words, in_short, listed, options, request, session, try_compact},
     harness::{
         Host,
         events::{all, kinds, until},
@@ -47,20 +44,13 @@ impl Provider for Scribe {
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         self.systems.lock().unwrap().push(prompt.instructions());
         if self.refuses {
-            let refusal = provider::Error::new(
-                provider::error::Kind::Auth,
-                "other",
-                "The key is not valid.",
-            );
+            let refusal = provider::Error::new(provider::error::Kind::Auth, "other", "The key is not valid.");
             return Box::pin(tokio_stream::iter([Err(refusal)]));
         }
         let words = first_words(&prompt);
         let (_, conversation) = words.split_once("<conversation>\n").unwrap();
         let (conversation, _) = conversation.split_once("\n</conversation>").unwrap();
-        let short: Vec<&str> = conversation
-            .lines()
-            .filter(|line| line.len() < 200)
-            .collect();
+        let short: Vec<&str> = conversation.lines().filter(|line| line.len() < 200).collect();
         let finish = Finish {
             reason: FinishReason::Stop,
             provider_reason: String::new(),
@@ -71,20 +61,13 @@ impl Provider for Scribe {
             prompt_usage: None,
             prompt_fingerprint: None,
         };
-        Box::pin(tokio_stream::iter([
-            Ok(Chunk::Text(short.join("\n"))),
-            Ok(Chunk::Finished(finish)),
-        ]))
+        Box::pin(tokio_stream::iter([Ok(Chunk::Text(short.join("\n"))), Ok(Chunk::Finished(finish))]))
     }
 }
 
 /// The text of a prompt, one line per part.
 fn words_of(prompt: &Prompt) -> String {
-    let parts = prompt
-        .transcript
-        .messages()
-        .iter()
-        .flat_map(|message| &message.parts);
+    let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
     let lines = parts.map(|part| match &part.part.content {
         Content::Text(text) => text.clone(),
         Content::ToolCall(call) => format!("{} {}", call.name, call.arguments),
@@ -103,19 +86,10 @@ fn worked(tool: &str, arguments: &str, outcome: &str, words: &str) -> Vec<pb::In
         arguments_blob: None,
     };
     let answer = result(&call.call_id, &format!("{outcome}\n{}", "x".repeat(6_000)));
-    let part = |content| pb::Part {
-        content: Some(content),
-        ..pb::Part::default()
-    };
+    let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
     vec![
-        message(
-            pb::Role::Assistant,
-            vec![part(pb::part::Content::ToolCall(call))],
-        ),
-        message(
-            pb::Role::Tool,
-            vec![part(pb::part::Content::ToolResult(answer))],
-        ),
+        message(pb::Role::Assistant, vec![part(pb::part::Content::ToolCall(call))]),
+        message(pb::Role::Tool, vec![part(pb::part::Content::ToolResult(answer))]),
         says(pb::Role::Assistant, words),
     ]
 }
@@ -125,10 +99,7 @@ fn worked(tool: &str, arguments: &str, outcome: &str, words: &str) -> Vec<pb::In
 async fn deployed(scribe: &Arc<Scribe>) -> Host {
     let options = options(&in_short()).provider("other", Arc::clone(scribe) as Arc<dyn Provider>);
     let host = Host::with(options).await;
-    let compaction = pb::CompactionPolicy {
-        summary_model: "other/notes".to_owned(),
-        ..Default::default()
-    };
+    let compaction = pb::CompactionPolicy { summary_model: "other/notes".to_owned(), ..Default::default() };
     let policy = pb::Policy {
         compaction: Some(compaction),
         context_window: Some(5_000),
@@ -143,34 +114,9 @@ async fn deployed(scribe: &Arc<Scribe>) -> Host {
         ..pb::Session::default()
     })
     .await;
-    host.append(
-        "s",
-        vec![says(
-            pb::Role::User,
-            "Deploy alpha to staging, then run the smoke tests.",
-        )],
-    )
-    .await;
-    host.append(
-        "s",
-        worked(
-            "deploy",
-            r#"{"service":"alpha"}"#,
-            "Deployed as build 42.",
-            "Now the smoke tests.",
-        ),
-    )
-    .await;
-    host.append(
-        "s",
-        worked(
-            "smoke",
-            "{}",
-            "1 of 3 failed: /login answers 500.",
-            "Next I roll build 42 back.",
-        ),
-    )
-    .await;
+    host.append("s", vec![says(pb::Role::User, "Deploy alpha to staging, then run the smoke tests.")]).await;
+    host.append("s", worked("deploy", r#"{"service":"alpha"}"#, "Deployed as build 42.", "Now the smoke tests.")).await;
+    host.append("s", worked("smoke", "{}", "1 of 3 failed: /login answers 500.", "Next I roll build 42 back.")).await;
     for call in ["c8", "c9"] {
         host.append("s", one_turn(call, 500)).await;
     }
@@ -183,49 +129,25 @@ async fn the_prompt_after_a_compaction_has_the_request_the_actions_the_state_and
     let scribe = Arc::new(Scribe::default());
     let host = deployed(&scribe).await;
     host.run(turn("s", "", "Go on.")).await;
-    let [made] = &listed(&host).await[..] else {
-        panic!("not one compaction")
-    };
-    assert_eq!(
-        (made.state(), made.was_summarized),
-        (CompactionState::Applied, true)
-    );
+    let [made] = &listed(&host).await[..] else { panic!("not one compaction") };
+    assert_eq!((made.state(), made.was_summarized), (CompactionState::Applied, true));
     assert_eq!(made.summary_model, "other/notes");
     let spent = host.stats("s").await.usage;
-    let spent: Vec<_> = spent
-        .iter()
-        .map(|it| (it.purpose(), it.model.as_str(), it.usage.unwrap().calls))
-        .collect();
-    assert_eq!(
-        spent,
-        [
-            (pb::UsagePurpose::Turn, MODEL, 1),
-            (pb::UsagePurpose::Compaction, "other/notes", 1)
-        ]
-    );
-    let [system] = &scribe.systems.lock().unwrap()[..] else {
-        panic!("not one summary")
-    };
+    let spent: Vec<_> = spent.iter().map(|it| (it.purpose(), it.model.as_str(), it.usage.unwrap().calls)).collect();
+    assert_eq!(spent, [(pb::UsagePurpose::Turn, MODEL, 1), (pb::UsagePurpose::Compaction, "other/notes", 1)]);
+    let [system] = &scribe.systems.lock().unwrap()[..] else { panic!("not one summary") };
     for heading in ["## Goal", "## Done", "## State", "## Next"] {
         assert!(system.contains(heading), "{heading}");
     }
 
     let prompts = host.replica.scripted.prompts();
-    let [prompt] = &prompts[..] else {
-        panic!("the session's own provider was asked for the summary")
-    };
+    let [prompt] = &prompts[..] else { panic!("the session's own provider was asked for the summary") };
     assert_eq!(prompt.instructions(), "You operate services.");
     let words = words_of(prompt);
     let summary = first_words(prompt);
-    assert!(
-        summary.starts_with("[Previous conversation summary]\n\n"),
-        "{summary}"
-    );
+    assert!(summary.starts_with("[Previous conversation summary]\n\n"), "{summary}");
     for (what, said) in [
-        (
-            "the request",
-            "Deploy alpha to staging, then run the smoke tests.",
-        ),
+        ("the request", "Deploy alpha to staging, then run the smoke tests."),
         ("an action", r#"[Called deploy with: {"service":"alpha"}]"#),
         ("its outcome", "Deployed as build 42."),
         ("an action", "[Called smoke with: {}]"),
@@ -237,46 +159,25 @@ async fn the_prompt_after_a_compaction_has_the_request_the_actions_the_state_and
     // Recent messages are kept verbatim: the newest call with its result, and the current task.
     assert_eq!(words.matches(&"x".repeat(2_000)).count(), 1, "{words}");
     assert!(words.ends_with("Seen.\nGo on."), "{words}");
-    assert!(
-        words.len() < 6_000,
-        "the long results went: {}",
-        words.len()
-    );
+    assert!(words.len() < 6_000, "the long results went: {}", words.len());
 }
 
 /// Rows S10 and L6
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_continues_with_recent_messages_if_the_summary_model_refuses() {
-    let scribe = Arc::new(Scribe {
-        refuses: true,
-        ..Scribe::default()
-    });
+    let scribe = Arc::new(Scribe { refuses: true, ..Scribe::default() });
     let host = deployed(&scribe).await;
     let events = host.run(turn("s", "", "Go on.")).await;
     assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
-    let [made] = &listed(&host).await[..] else {
-        panic!("not one compaction")
-    };
-    assert_eq!(
-        (made.state(), made.strategy()),
-        (CompactionState::Applied, CompactionStrategy::MiddleRemoval)
-    );
+    let [made] = &listed(&host).await[..] else { panic!("not one compaction") };
+    assert_eq!((made.state(), made.strategy()), (CompactionState::Applied, CompactionStrategy::MiddleRemoval));
     assert!(!made.was_summarized);
-    assert_eq!(
-        scribe.systems.lock().unwrap().len(),
-        1,
-        "what cannot pass is not asked again"
-    );
+    assert_eq!(scribe.systems.lock().unwrap().len(), 1, "what cannot pass is not asked again");
     let prompts = host.replica.scripted.prompts();
-    let [prompt] = &prompts[..] else {
-        panic!("not one call")
-    };
+    let [prompt] = &prompts[..] else { panic!("not one call") };
     let words = words_of(prompt);
     assert_eq!(prompt.instructions(), "You operate services.");
-    assert!(
-        words.contains(&"x".repeat(2_000)) && words.ends_with("Seen.\nGo on."),
-        "{words}"
-    );
+    assert!(words.contains(&"x".repeat(2_000)) && words.ends_with("Seen.\nGo on."), "{words}");
     assert_recount(&host, "s").await;
 }
 
@@ -335,10 +236,7 @@ async fn a_summary_is_made_of_what_was_said_also_in_part_and_of_calls_whose_resu
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_is_asked_for_by_what_it_must_hold_or_in_the_words_that_take_its_place() {
     let host = Host::with(options(&in_short())).await;
-    let brief = pb::CompactionPolicy {
-        summary_max_tokens: Some(300),
-        ..Default::default()
-    };
+    let brief = pb::CompactionPolicy { summary_max_tokens: Some(300), ..Default::default() };
     session(&host, 100_000, brief, &[1_000; 4]).await;
     try_compact(&host, request("1")).await.unwrap();
     host.append("s", one_turn("c9", 900)).await;
@@ -356,9 +254,5 @@ async fn a_summary_is_asked_for_by_what_it_must_hold_or_in_the_words_that_take_i
     }
     assert!(prompts[0].instructions().ends_with(bound));
     assert_eq!(prompts[1].instructions(), format!("In verse.{bound}"));
-    assert!(
-        prompts
-            .iter()
-            .all(|prompt| prompt.max_output_tokens == Some(300))
-    );
+    assert!(prompts.iter().all(|prompt| prompt.max_output_tokens == Some(300)));
 }

@@ -35,24 +35,15 @@ const CANARY: &str = "canary-7f3a";
 /// The sum of the series with this name and all of these labels; 0 if there is none.
 fn value(scrape: &str, name: &str, labels: &[&str]) -> f64 {
     let series = scrape.lines().filter(|line| {
-        let named = line
-            .strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '));
+        let named = line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '));
         named && labels.iter().all(|label| line.contains(label))
     });
-    series
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-        .sum()
+    series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
 fn families(scrape: &str) -> BTreeSet<String> {
-    let types = scrape
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "));
-    types
-        .map(|rest| rest.split(' ').next().unwrap().to_owned())
-        .filter(|name| name != "target_info")
-        .collect()
+    let types = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.map(|rest| rest.split(' ').next().unwrap().to_owned()).filter(|name| name != "target_info").collect()
 }
 
 /// The rows of the table in docs/metrics.md: the name, then the kind, the unit and the name in Prometheus.
@@ -93,15 +84,9 @@ async fn busy_host(server: &McpServer) -> Host {
     let failing = json!({"steps": [{"say": [{"error": error}, {"text": "At last."}]}]});
     let options = Options {
         mcp: vec![("played".to_owned(), server.config(Duration::from_secs(30)))],
-        retention: RetentionConfig {
-            request_ids: Duration::ZERO,
-            ..Options::default().retention
-        },
+        retention: RetentionConfig { request_ids: Duration::ZERO, ..Options::default().retention },
         call_attempts: 2,
-        ..compaction::answering(
-            &[json!([call("look")]), json!([{"text": "Done."}])],
-            &compaction::in_short(),
-        )
+        ..compaction::answering(&[json!([call("look")]), json!([{"text": "Done."}])], &compaction::in_short())
     };
     let options = options.script("failing", failing.to_string());
     Host::with(options.script("echoing", echoing())).await
@@ -115,15 +100,9 @@ fn echoing() -> String {
 
 /// A turn with that model and the tools of the MCP server `played`.
 fn echoing_turn(session: &str) -> pb::ExecuteTurnRequest {
-    let played = pb::McpServerTools {
-        server: "played".to_owned(),
-        ..pb::McpServerTools::default()
-    };
+    let played = pb::McpServerTools { server: "played".to_owned(), ..pb::McpServerTools::default() };
     pb::ExecuteTurnRequest {
-        tools: Some(pb::ToolSet {
-            mcp_servers: vec![played],
-            ..pb::ToolSet::default()
-        }),
+        tools: Some(pb::ToolSet { mcp_servers: vec![played], ..pb::ToolSet::default() }),
         ..turn(session, "scripted/echoing", "Hello")
     }
 }
@@ -137,10 +116,7 @@ async fn turn_with_tool(host: &Host, session: &str) -> Vec<pb::Event> {
         })
         .await;
     let (first, _) = until_action(&mut stream).await;
-    let results = requested(&first)
-        .iter()
-        .map(|call| result(call, CANARY))
-        .collect();
+    let results = requested(&first).iter().map(|call| result(call, CANARY)).collect();
     host.submit(session, results).await;
     all(&mut stream).await
 }
@@ -151,11 +127,7 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
     let host = busy_host(&server).await;
     turn_with_tool(&host, "a").await;
     host.run(echoing_turn("m")).await;
-    host.enqueue(pb::EnqueueMessageRequest {
-        on_idle: pb::IdleAction::StartTurn.into(),
-        ..enqueue("a", "More")
-    })
-    .await;
+    host.enqueue(pb::EnqueueMessageRequest { on_idle: pb::IdleAction::StartTurn.into(), ..enqueue("a", "More") }).await;
     eventually("the queued turn ran", || async {
         let scrape = host.replica.scrape().await;
         value(&scrape, "contextd_turn_started_total", &["queue"]) == 1.0
@@ -166,42 +138,23 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
     compaction::session(&host, 20_000, pb::CompactionPolicy::default(), &[3_000; 6]).await;
     let made = compaction::try_compact(&host, compaction::request("c1")).await;
     assert_eq!(made.unwrap().state(), pb::CompactionState::Applied);
-    host.create(pb::Session {
-        session_id: "p".to_owned(),
-        model: MODEL.to_owned(),
-        ..pb::Session::default()
-    })
-    .await;
+    host.create(pb::Session { session_id: "p".to_owned(), model: MODEL.to_owned(), ..pb::Session::default() }).await;
     for n in 0..5 {
         host.append("p", one_turn(&format!("p{n}"), 30_000)).await;
     }
-    let prune = pb::PruneToolOutputsRequest {
-        session_id: "p".to_owned(),
-        request_id: "p1".to_owned(),
-        ..Default::default()
-    };
+    let prune =
+        pb::PruneToolOutputsRequest { session_id: "p".to_owned(), request_id: "p1".to_owned(), ..Default::default() };
     host.contexts().prune_tool_outputs(prune).await.unwrap();
     host.replica.engine.retain().await.unwrap();
-    let refusing = Options {
-        auth: AuthConfig {
-            required: true,
-            ..AuthConfig::default()
-        },
-        ..Options::default()
-    };
+    let refusing = Options { auth: AuthConfig { required: true, ..AuthConfig::default() }, ..Options::default() };
     let refusing = host.beside(refusing).await;
     assert!(refusing.try_execute(turn("c", MODEL, "Hi")).await.is_err());
 
-    eventually("no turn runs", || async {
-        value(&host.replica.scrape().await, "contextd_turn_running", &[]) == 0.0
-    })
-    .await;
+    eventually("no turn runs", || async { value(&host.replica.scrape().await, "contextd_turn_running", &[]) == 0.0 })
+        .await;
     let scrape = host.replica.scrape().await;
     let refused = refusing.replica.scrape().await;
-    let scraped: BTreeSet<_> = families(&scrape)
-        .union(&families(&refused))
-        .cloned()
-        .collect();
+    let scraped: BTreeSet<_> = families(&scrape).union(&families(&refused)).cloned().collect();
     let expected: BTreeSet<_> = prometheus_names().into_keys().collect();
     assert_eq!(scraped, expected);
 
@@ -217,10 +170,7 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
     check("contextd_ready", &[], 1.0);
     check("contextd_turn_time_to_first_token_seconds_count", &[], 3.0);
     let tool = "gen_ai_execute_tool_duration_seconds_count";
-    let labels = [
-        r#"contextd_mcp_server="played""#,
-        r#"contextd_result="success""#,
-    ];
+    let labels = [r#"contextd_mcp_server="played""#, r#"contextd_result="success""#];
     check(tool, &labels, 1.0);
     check("contextd_model_retries_total", &["overloaded"], 1.0);
     let model = "gen_ai_client_operation_duration_seconds_count";
@@ -234,26 +184,14 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
     let removed = "contextd_retention_removed_total";
     assert!(value(&scrape, removed, &["request_ids"]) >= 2.0);
     assert!(value(&scrape, "contextd_stream_replayed_bytes_total", &[]) > 0.0);
-    let rejected = value(
-        &refused,
-        "contextd_rpc_rejected_total",
-        &["credential_missing"],
-    );
+    let rejected = value(&refused, "contextd_rpc_rejected_total", &["credential_missing"]);
     assert_eq!(rejected, 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_begin_at_zero_and_a_sweep_counts_what_it_has_removed_so_far() {
-    let retention = RetentionConfig {
-        request_ids: Duration::ZERO,
-        batch_rows: 1,
-        ..Options::default().retention
-    };
-    let host = Host::with(Options {
-        retention,
-        ..answering(&[json!([{"text": "Done."}])])
-    })
-    .await;
+    let retention = RetentionConfig { request_ids: Duration::ZERO, batch_rows: 1, ..Options::default().retention };
+    let host = Host::with(Options { retention, ..answering(&[json!([{"text": "Done."}])]) }).await;
     let counter = async |name: &str, label: &str| {
         let scrape = host.replica.scrape().await;
         let is_it = |line: &&str| line.starts_with(name) && line.contains(label);
@@ -273,11 +211,7 @@ async fn counters_begin_at_zero_and_a_sweep_counts_what_it_has_removed_so_far() 
     }
     for id in ["a", "b", "c"] {
         let create = pb::CreateSessionRequest {
-            session: Some(pb::Session {
-                session_id: id.to_owned(),
-                model: MODEL.to_owned(),
-                ..pb::Session::default()
-            }),
+            session: Some(pb::Session { session_id: id.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() }),
             request_id: id.to_owned(),
         };
         host.sessions().create_session(create).await.unwrap();
@@ -295,21 +229,13 @@ async fn counters_begin_at_zero_and_a_sweep_counts_what_it_has_removed_so_far() 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ends_of_turns_and_takeovers_are_counted_where_they_happen() {
     let stalling = answering(&[json!([{"text": "We"}, {"stall": true}])]);
-    let host = Host::with(Options {
-        lease: Duration::from_secs(1),
-        ..stalling
-    })
-    .await;
+    let host = Host::with(Options { lease: Duration::from_secs(1), ..stalling }).await;
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
     let events = until_written(&mut stream, "We").await;
     let running = value(&host.replica.scrape().await, "contextd_turn_running", &[]);
     assert_eq!(running, 1.0);
-    let other = host
-        .beside(Options {
-            lease: Duration::from_secs(1),
-            ..answering(&[json!([{"text": "Here."}])])
-        })
-        .await;
+    let other =
+        host.beside(Options { lease: Duration::from_secs(1), ..answering(&[json!([{"text": "Here."}])]) }).await;
     host.replica.stop_workers();
     eventually("the turn was taken over and ended", || async {
         let scrape = other.replica.scrape().await;
@@ -317,10 +243,7 @@ async fn the_ends_of_turns_and_takeovers_are_counted_where_they_happen() {
     })
     .await;
     let scrape = other.replica.scrape().await;
-    assert_eq!(
-        value(&scrape, "contextd_takeover_tried_total", &["taken"]),
-        1.0
-    );
+    assert_eq!(value(&scrape, "contextd_takeover_tried_total", &["taken"]), 1.0);
     assert_eq!(value(&scrape, "contextd_turn_started_total", &[]), 0.0);
     drop((stream, events));
 }
@@ -328,10 +251,8 @@ async fn the_ends_of_turns_and_takeovers_are_counted_where_they_happen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_metric_shows_what_callers_choose_and_spans_only_the_session() {
     let collector = Collector::start().await;
-    let options = Options {
-        otlp: Some(collector.endpoint()),
-        ..answering(&[json!([call("look")]), json!([{"text": CANARY}])])
-    };
+    let options =
+        Options { otlp: Some(collector.endpoint()), ..answering(&[json!([call("look")]), json!([{"text": CANARY}])]) };
     let host = Host::with(options).await;
     let session = format!("session-{CANARY}");
     turn_with_tool(&host, &session).await;
@@ -341,19 +262,10 @@ async fn no_metric_shows_what_callers_choose_and_spans_only_the_session() {
     let answer = crate::harness::raw::call(host.replica.channel().await, &path, Vec::new()).await;
     assert!(answer.is_err());
     let scrape = host.replica.scrape().await;
-    assert_eq!(
-        value(
-            &scrape,
-            "rpc_server_call_duration_seconds_count",
-            &["_OTHER"]
-        ),
-        1.0
-    );
+    assert_eq!(value(&scrape, "rpc_server_call_duration_seconds_count", &["_OTHER"]), 1.0);
     assert!(!scrape.contains(CANARY), "{scrape}");
-    eventually("the metrics were pushed", || async {
-        collector.counter("contextd.turn.ended", "stop") == Some(1)
-    })
-    .await;
+    eventually("the metrics were pushed", || async { collector.counter("contextd.turn.ended", "stop") == Some(1) })
+        .await;
     let metrics = collector.metrics_dump();
     assert!(!metrics.contains(CANARY), "{metrics}");
 
@@ -361,21 +273,14 @@ async fn no_metric_shows_what_callers_choose_and_spans_only_the_session() {
     eventually("the spans of both calls were exported", || async {
         let spans = collector.spans();
         let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
-        named("_OTHER") == 1
-            && named("invoke_agent") == 2
-            && named("contextd.v1.TurnService/ExecuteTurn") == 2
+        named("_OTHER") == 1 && named("invoke_agent") == 2 && named("contextd.v1.TurnService/ExecuteTurn") == 2
     })
     .await;
     for span in collector.spans() {
         let mut shown = span.clone();
-        shown
-            .attributes
-            .retain(|it| it.key != "gen_ai.conversation.id");
+        shown.attributes.retain(|it| it.key != "gen_ai.conversation.id");
         let bytes = shown.encode_to_vec();
-        assert!(
-            !String::from_utf8_lossy(&bytes).contains(CANARY),
-            "{span:?}"
-        );
+        assert!(!String::from_utf8_lossy(&bytes).contains(CANARY), "{span:?}");
     }
 }
 
@@ -386,12 +291,7 @@ fn the_standard_variable_names_the_collector_unless_it_speaks_something_else() {
             environment: config::Environment::new(variables.iter().copied()),
             ..config::Sources::default()
         };
-        config::load(&sources)
-            .unwrap()
-            .config
-            .telemetry
-            .otlp
-            .endpoint
+        config::load(&sources).unwrap().config.telemetry.otlp.endpoint
     };
     let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://standard:4318");
     let own = ("CONTEXTD_OTLP_ENDPOINT", "http://own:4318");
@@ -399,20 +299,14 @@ fn the_standard_variable_names_the_collector_unless_it_speaks_something_else() {
     assert_eq!(endpoint(&[]), None);
     assert_eq!(endpoint(&[standard]).as_deref(), Some(standard.1));
     assert_eq!(endpoint(&[standard, own]).as_deref(), Some(own.1));
-    assert_eq!(
-        endpoint(&[standard, protocol("http/protobuf")]).as_deref(),
-        Some(standard.1)
-    );
+    assert_eq!(endpoint(&[standard, protocol("http/protobuf")]).as_deref(), Some(standard.1));
     assert_eq!(endpoint(&[standard, protocol("grpc")]), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_pushed_to_a_collector() {
     let collector = Collector::start().await;
-    let options = Options {
-        otlp: Some(collector.endpoint()),
-        ..answering(&[json!([{"text": "Hello."}])])
-    };
+    let options = Options { otlp: Some(collector.endpoint()), ..answering(&[json!([{"text": "Hello."}])]) };
     let host = Host::with(options).await;
     host.run(turn("s", MODEL, "Hello")).await;
     eventually("the metrics were pushed", || async {
@@ -447,9 +341,6 @@ async fn a_collector_that_is_away_holds_up_no_turn() {
     for n in 0..3 {
         let request = turn(&format!("s{n}"), MODEL, "Hello");
         let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
-        until(&mut stream, |payload| {
-            matches!(payload, pb::event::Payload::TurnCompleted(_))
-        })
-        .await;
+        until(&mut stream, |payload| matches!(payload, pb::event::Payload::TurnCompleted(_))).await;
     }
 }

@@ -43,9 +43,7 @@ async fn exported(database: &TestDatabase, choice: &Choice) -> (u64, Vec<u8>) {
 
 async fn filled(database: &TestDatabase, mut file: &[u8]) -> Result<ImportSummary, TransferError> {
     let pool = database.pool();
-    Reach::All
-        .scope(transfer::import_sessions(&pool, &mut file))
-        .await
+    Reach::All.scope(transfer::import_sessions(&pool, &mut file)).await
 }
 
 /// The rows of each table, without the columns that differ between databases: the last use of content, and values that
@@ -68,22 +66,14 @@ async fn rows(client: &Client) -> BTreeMap<String, Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_an_older_schema_are_moved_with_all_that_belongs_to_them() {
     let older = older().await;
-    let fit = Reach::All
-        .scope(migrate::check_compatibility(&older.pool()))
-        .await
-        .unwrap();
-    let SchemaCompatibility::Refused(why) = fit else {
-        panic!("{fit:?}")
-    };
+    let fit = Reach::All.scope(migrate::check_compatibility(&older.pool())).await.unwrap();
+    let SchemaCompatibility::Refused(why) = fit else { panic!("{fit:?}") };
     assert!(why.contains("`contextd admin export`"), "{why}");
 
     let (sessions, file) = exported(&older, &Choice::default()).await;
     assert_eq!(sessions, 4);
     let newer = TestDatabase::new().await;
-    let all_of_them = ImportSummary {
-        added: 4,
-        skipped: 0,
-    };
+    let all_of_them = ImportSummary { added: 4, skipped: 0 };
     assert_eq!(filled(&newer, &file).await.unwrap(), all_of_them);
 
     let client = newer.client().await;
@@ -94,10 +84,7 @@ async fn sessions_of_an_older_schema_are_moved_with_all_that_belongs_to_them() {
         check_counters(&client, session).await;
     }
     let before = newer.row_counts().await;
-    let none_of_them = ImportSummary {
-        added: 0,
-        skipped: 4,
-    };
+    let none_of_them = ImportSummary { added: 0, skipped: 4 };
     assert_eq!(filled(&newer, &file).await.unwrap(), none_of_them);
     assert_eq!(newer.row_counts().await, before);
 }
@@ -126,31 +113,15 @@ async fn a_turn_that_waited_when_its_session_was_moved_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_moved_alone_with_what_it_refers_to() {
     let older = older().await;
-    let choice = Choice {
-        tenant: Some(TenantId::new("default")),
-        sessions: vec![SessionId::new("pictures")],
-    };
+    let choice = Choice { tenant: Some(TenantId::new("default")), sessions: vec![SessionId::new("pictures")] };
     let (sessions, file) = exported(&older, &choice).await;
     assert_eq!(sessions, 1);
     let newer = TestDatabase::new().await;
     filled(&newer, &file).await.unwrap();
     let counts: BTreeMap<String, i64> = newer.row_counts().await.into_iter().collect();
     let count = |table: &str| counts[table];
-    assert_eq!(
-        [
-            "sessions",
-            "session_run",
-            "blobs",
-            "blob_chunks",
-            "toolsets"
-        ]
-        .map(count),
-        [1; 5]
-    );
-    let other = Choice {
-        tenant: Some(TenantId::new("other")),
-        ..Choice::default()
-    };
+    assert_eq!(["sessions", "session_run", "blobs", "blob_chunks", "toolsets"].map(count), [1; 5]);
+    let other = Choice { tenant: Some(TenantId::new("other")), ..Choice::default() };
     assert_eq!(exported(&older, &other).await.0, 0);
 }
 
@@ -160,33 +131,18 @@ async fn a_session_whose_lines_are_broken_is_not_added_and_those_before_it_are()
     let file = String::from_utf8(file).unwrap();
     let newer = TestDatabase::new().await;
     let broken = async |file: String, expected: &str| {
-        let refused = filled(&newer, file.as_bytes())
-            .await
-            .unwrap_err()
-            .to_string();
+        let refused = filled(&newer, file.as_bytes()).await.unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
     };
-    broken(
-        String::from("{}"),
-        "line 1 of the file: not a session export",
-    )
-    .await;
+    broken(String::from("{}"), "line 1 of the file: not a session export").await;
     let second = file.match_indices("\"session_run\"").nth(1).unwrap().0;
     let (begun, _) = file.split_at(second + 4_000);
     let line = begun.lines().count();
     broken(begun.to_owned(), &format!("line {line} of the file: EOF")).await;
     let cut = second + file[second..].find("\n{\"table\":\"parts\"").unwrap();
     broken(file[..cut].to_owned(), "ends before its last line").await;
-    let other = format!(
-        "{}\n{}",
-        begun.rsplit_once('\n').unwrap().0,
-        r#"{"table":"pg_class","row":{}}"#
-    );
-    broken(
-        other,
-        &format!("line {line} of the file: unknown table pg_class"),
-    )
-    .await;
+    let other = format!("{}\n{}", begun.rsplit_once('\n').unwrap().0, r#"{"table":"pg_class","row":{}}"#);
+    broken(other, &format!("line {line} of the file: unknown table pg_class")).await;
     let client = newer.client().await;
     let there = "select array_agg(session_id::text) from session_run";
     let there: Vec<String> = client.query_one(there, &[]).await.unwrap().get(0);
@@ -210,10 +166,7 @@ async fn a_file_is_written_and_read_by_the_program() {
     let (done, twice) = said(&older, "export").await;
     assert!(!done && twice.contains("cannot create"), "{twice}");
     let (done, added) = said(&newer, "import").await;
-    assert!(
-        done && added.contains("4 sessions added; 0 already existed"),
-        "{added}"
-    );
+    assert!(done && added.contains("4 sessions added; 0 already existed"), "{added}");
     fs::write(&file, "").unwrap();
     let (done, empty) = said(&newer, "import").await;
     assert!(!done && empty.contains("not a session export"), "{empty}");

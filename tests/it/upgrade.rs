@@ -24,7 +24,8 @@ const CLIENTS: usize = 6;
 const CALLERS: usize = 8;
 const PACE: Duration = Duration::from_millis(20);
 /// When a replica stops, it keeps serving for a while, hands over its turns, and keeps its leases in the meantime.
-const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '2s'\ndrain_timeout = '300ms'\n";
+const SETTINGS: &str =
+    "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '2s'\ndrain_timeout = '300ms'\n";
 
 fn with_scripts(place: Place) -> Place {
     place.script("slow", &slow()).script("tools", &two_tools())
@@ -32,21 +33,13 @@ fn with_scripts(place: Place) -> Place {
 
 async fn migrate(place: &Place, database: &TestDatabase) {
     let output = place.run_over(database, "migrate").await;
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Waits until this many more turns have ended, so that the current replicas have done some work.
 async fn more_turns(ended: &AtomicUsize, more: usize) {
     let goal = ended.load(Ordering::Relaxed) + more;
-    crate::harness::host::until("more turns", || async {
-        ended.load(Ordering::Relaxed) >= goal
-    })
-    .await;
+    crate::harness::host::until("more turns", || async { ended.load(Ordering::Relaxed) >= goal }).await;
 }
 
 async fn restarted(place: &Place, database: &TestDatabase, served: Served) -> Served {
@@ -99,8 +92,7 @@ async fn the_previous_version_serves_the_new_schema_alongside_the_new_one_and_al
         (one, two)
     };
     let clients = futures_util::future::join_all((0..CLIENTS).map(client));
-    let callers =
-        (0..CALLERS).map(async |n| unary_calls(&n.to_string(), addresses, PACE, &enough).await);
+    let callers = (0..CALLERS).map(async |n| unary_calls(&n.to_string(), addresses, PACE, &enough).await);
     let callers = futures_util::future::join_all(callers);
     let begun = Instant::now();
     let ((one, two), hosts, calls) = tokio::join!(upgrade, clients, callers);
@@ -120,11 +112,7 @@ async fn the_previous_version_serves_the_new_schema_alongside_the_new_one_and_al
         }
     }
     for served in [one, two] {
-        assert!(
-            !served.log_text().contains("panicked"),
-            "{}",
-            served.log_text()
-        );
+        assert!(!served.log_text().contains("panicked"), "{}", served.log_text());
         served.stop().await;
     }
 }

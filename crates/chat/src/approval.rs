@@ -26,10 +26,7 @@ pub(super) async fn decide(keyboard: Option<&Keyboard>, call: &pb::ToolCall) -> 
         return Decision::Approval(deny(call, NO_TERMINAL));
     };
     loop {
-        let choice = match keyboard
-            .ask("   run it? [y]es, [n]o, [e]dit its arguments: ", "")
-            .await
-        {
+        let choice = match keyboard.ask("   run it? [y]es, [n]o, [e]dit its arguments: ", "").await {
             Typed::Line(line) => choice(&line),
             Typed::Interrupted => return Decision::Interrupted,
             Typed::End => return Decision::Approval(deny(call, NO_TERMINAL)),
@@ -57,13 +54,9 @@ enum Choice {
 fn choice(line: &str) -> Option<Choice> {
     let word = line.trim().to_lowercase();
     let means = |whole: &str| !word.is_empty() && whole.starts_with(&word);
-    [
-        ("yes", Choice::Yes),
-        ("no", Choice::No),
-        ("edit", Choice::Edit),
-    ]
-    .into_iter()
-    .find_map(|(whole, choice)| means(whole).then_some(choice))
+    [("yes", Choice::Yes), ("no", Choice::No), ("edit", Choice::Edit)]
+        .into_iter()
+        .find_map(|(whole, choice)| means(whole).then_some(choice))
 }
 
 async fn refuse(keyboard: &Keyboard, call: &pb::ToolCall) -> Option<pb::Approval> {
@@ -94,12 +87,7 @@ fn is_object(text: &str) -> bool {
 
 fn approve(call: &pb::ToolCall, edited_arguments_json: String) -> pb::Approval {
     let decision = ApprovalDecision::Approve.into();
-    pb::Approval {
-        call_id: call.call_id.clone(),
-        decision,
-        edited_arguments_json,
-        reason: String::new(),
-    }
+    pb::Approval { call_id: call.call_id.clone(), decision, edited_arguments_json, reason: String::new() }
 }
 
 fn deny(call: &pb::ToolCall, reason: &str) -> pb::Approval {
@@ -133,17 +121,9 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_terminal_a_call_is_denied_with_the_reason() {
-        let call = pb::ToolCall {
-            call_id: "c".to_owned(),
-            ..pb::ToolCall::default()
-        };
-        let Decision::Approval(approval) = decide(None, &call).await else {
-            panic!("not interrupted")
-        };
-        assert_eq!(
-            (approval.call_id.as_str(), approval.decision()),
-            ("c", ApprovalDecision::Deny)
-        );
+        let call = pb::ToolCall { call_id: "c".to_owned(), ..pb::ToolCall::default() };
+        let Decision::Approval(approval) = decide(None, &call).await else { panic!("not interrupted") };
+        assert_eq!((approval.call_id.as_str(), approval.decision()), ("c", ApprovalDecision::Deny));
         assert_eq!(approval.reason, NO_TERMINAL);
     }
 }

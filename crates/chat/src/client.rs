@@ -7,9 +7,8 @@ use tonic_types::StatusExt;
 
 use contextd_client::{Connection, Server as Place};
 use contextd_proto::{
-    self as pb, context_service_client::ContextServiceClient,
-    queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
-    turn_service_client::TurnServiceClient,
+    self as pb, context_service_client::ContextServiceClient, queue_service_client::QueueServiceClient,
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 
 /// The first and the longest retry delay.
@@ -52,10 +51,7 @@ impl Server {
     }
 
     /// Queues a message, with retries. The request id makes the request idempotent.
-    pub(super) async fn enqueue(
-        self,
-        request: pb::EnqueueMessageRequest,
-    ) -> Result<pb::QueuedMessage, Status> {
+    pub(super) async fn enqueue(self, request: pb::EnqueueMessageRequest) -> Result<pb::QueuedMessage, Status> {
         let answer = retry(|| {
             let mut queue = self.queue.clone();
             let request = request.clone();
@@ -67,12 +63,7 @@ impl Server {
     /// Cancels a turn and keeps its messages, with retries. Cancelling twice has no effect.
     pub(super) async fn cancel(self, session_id: String, turn_id: String) -> Result<(), Status> {
         let mode = pb::CancelMode::Stop.into();
-        let request = pb::CancelTurnRequest {
-            session_id,
-            turn_id,
-            mode,
-            ..pb::CancelTurnRequest::default()
-        };
+        let request = pb::CancelTurnRequest { session_id, turn_id, mode, ..pb::CancelTurnRequest::default() };
         retry(|| {
             let mut turns = self.turns.clone();
             let request = request.clone();
@@ -84,9 +75,7 @@ impl Server {
 }
 
 /// Retries an idempotent call until the server responds or the retries are exhausted.
-async fn retry<T, F: Future<Output = Result<Response<T>, Status>>>(
-    call: impl Fn() -> F,
-) -> Result<T, Status> {
+async fn retry<T, F: Future<Output = Result<Response<T>, Status>>>(call: impl Fn() -> F) -> Result<T, Status> {
     let mut backoff = Backoff::new();
     loop {
         match call().await {
@@ -105,10 +94,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new() -> Self {
-        Self {
-            next: FIRST_WAIT,
-            since: Instant::now(),
-        }
+        Self { next: FIRST_WAIT, since: Instant::now() }
     }
 
     /// Waits before the next attempt. Returns the status if a retry cannot help.
@@ -116,10 +102,7 @@ impl Backoff {
         if !is_retryable(&status) || self.since.elapsed() > RETRY_TIMEOUT {
             return Err(status);
         }
-        let asked = status
-            .get_details_retry_info()
-            .and_then(|info| info.retry_delay)
-            .unwrap_or_default();
+        let asked = status.get_details_retry_info().and_then(|info| info.retry_delay).unwrap_or_default();
         tokio::time::sleep(self.next.max(asked).min(MAX_BACKOFF)).await;
         self.next = (self.next * 2).min(MAX_BACKOFF);
         Ok(())
@@ -131,9 +114,7 @@ impl Backoff {
 pub(super) fn is_retryable(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded => true,
-        Code::Unknown | Code::Internal | Code::Cancelled => {
-            status.get_details_error_info().is_none()
-        }
+        Code::Unknown | Code::Internal | Code::Cancelled => status.get_details_error_info().is_none(),
         Code::Ok
         | Code::InvalidArgument
         | Code::NotFound
@@ -158,16 +139,9 @@ mod tests {
     #[test]
     fn chat_client_retries_only_errors_of_a_lost_connection() {
         fn check(code: Code, of_the_server: bool, expected: bool) {
-            let details = ErrorDetails::with_error_info(
-                "INTERNAL",
-                "contextd.dev",
-                std::collections::HashMap::new(),
-            );
-            let status = if of_the_server {
-                Status::with_error_details(code, "", details)
-            } else {
-                Status::new(code, "")
-            };
+            let details = ErrorDetails::with_error_info("INTERNAL", "contextd.dev", std::collections::HashMap::new());
+            let status =
+                if of_the_server { Status::with_error_details(code, "", details) } else { Status::new(code, "") };
             assert_eq!(is_retryable(&status), expected, "{status:?}");
         }
         for of_the_server in [true, false] {

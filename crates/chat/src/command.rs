@@ -32,15 +32,9 @@ impl Command {
     pub(super) fn of(line: &str) -> Self {
         let line = line.trim();
         let Some(command) = line.strip_prefix('/') else {
-            return if line.is_empty() {
-                Self::Nothing
-            } else {
-                Self::Say(line.to_owned())
-            };
+            return if line.is_empty() { Self::Nothing } else { Self::Say(line.to_owned()) };
         };
-        let (name, argument) = command
-            .split_once(char::is_whitespace)
-            .unwrap_or((command, ""));
+        let (name, argument) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         match (name, argument.trim()) {
             ("model", "") => Self::Model(None),
             ("model", model) => Self::Model(Some(model.to_owned())),
@@ -64,10 +58,7 @@ mod tests {
             ("  ", Command::Nothing),
             (" Hello / there ", Command::Say("Hello / there".to_owned())),
             ("/model", Command::Model(None)),
-            (
-                "/model openai/gpt-5 ",
-                Command::Model(Some("openai/gpt-5".to_owned())),
-            ),
+            ("/model openai/gpt-5 ", Command::Model(Some("openai/gpt-5".to_owned()))),
             ("/stats", Command::Stats),
             ("/history", Command::History),
             ("/new", Command::New),

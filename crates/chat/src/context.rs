@@ -55,11 +55,7 @@ impl Context {
             Some(stats) => size(stats.used.as_ref(), stats.context_window),
             None => size(self.used().as_ref(), self.window),
         };
-        let last = match self
-            .result
-            .as_ref()
-            .and_then(|result| result.last_step_usage.as_ref())
-        {
+        let last = match self.result.as_ref().and_then(|result| result.last_step_usage.as_ref()) {
             Some(usage) => format!(
                 "last call {} in, {} out",
                 number(usage.input_tokens.into()),
@@ -73,10 +69,7 @@ impl Context {
 
     /// The current size of the context: the usage of the last model call, or else its predicted size.
     fn used(&self) -> Option<pb::TokenCount> {
-        let reported = self
-            .result
-            .as_ref()
-            .and_then(|result| result.last_step_usage.as_ref());
+        let reported = self.result.as_ref().and_then(|result| result.last_step_usage.as_ref());
         let actual = |usage: &pb::Usage| pb::TokenCount {
             tokens: usage.total_tokens,
             basis: pb::TokenBasis::Actual.into(),
@@ -97,17 +90,8 @@ impl Context {
                 page_token,
                 ..pb::ListMessagesRequest::default()
             };
-            let page = server
-                .sessions
-                .clone()
-                .list_messages(request)
-                .await?
-                .into_inner();
-            let new = page
-                .messages
-                .iter()
-                .take_while(|message| message.seq > self.counted_to)
-                .count();
+            let page = server.sessions.clone().list_messages(request).await?.into_inner();
+            let new = page.messages.iter().take_while(|message| message.seq > self.counted_to).count();
             newest = newest.max(page.messages.first().map_or(0, |message| message.seq));
             self.messages += u64::try_from(new).unwrap_or(u64::MAX);
             if new < page.messages.len() || page.next_page_token.is_empty() {
@@ -125,11 +109,8 @@ pub(super) async fn stats(
     session: &str,
     format: pb::StatsFormat,
 ) -> Result<Option<pb::GetContextStatsResponse>, Status> {
-    let request = pb::GetContextStatsRequest {
-        session_id: session.to_owned(),
-        format: format.into(),
-        ..Default::default()
-    };
+    let request =
+        pb::GetContextStatsRequest { session_id: session.to_owned(), format: format.into(), ..Default::default() };
     match server.contexts.clone().get_context_stats(request).await {
         Ok(response) => Ok(Some(response.into_inner())),
         Err(status) if status.code() == Code::Unimplemented => Ok(None),
@@ -142,20 +123,13 @@ fn size(used: Option<&pb::TokenCount>, window: i32) -> String {
     let Some(used) = used else {
         return "size unknown".to_owned();
     };
-    let estimated = if used.basis() == pb::TokenBasis::Actual {
-        ""
-    } else {
-        " (estimated)"
-    };
+    let estimated = if used.basis() == pb::TokenBasis::Actual { "" } else { " (estimated)" };
     let tokens = number(used.tokens.into());
     if window <= 0 {
         return format!("{tokens} tokens{estimated}");
     }
     let percent = i64::from(used.tokens) * 100 / i64::from(window);
-    format!(
-        "{tokens} of {} tokens ({percent}%){estimated}",
-        number(window.into())
-    )
+    format!("{tokens} of {} tokens ({percent}%){estimated}", number(window.into()))
 }
 
 #[cfg(test)]
@@ -163,26 +137,13 @@ mod tests {
     use super::*;
 
     fn tokens(tokens: i32, basis: pb::TokenBasis) -> pb::TokenCount {
-        pb::TokenCount {
-            tokens,
-            basis: basis.into(),
-            ..pb::TokenCount::default()
-        }
+        pb::TokenCount { tokens, basis: basis.into(), ..pb::TokenCount::default() }
     }
 
     fn ended(usage: Option<pb::Usage>) -> pb::Event {
-        let result = Some(pb::TurnResult {
-            last_step_usage: usage,
-            ..pb::TurnResult::default()
-        });
-        let payload = Payload::TurnCompleted(pb::TurnCompleted {
-            result,
-            ..pb::TurnCompleted::default()
-        });
-        pb::Event {
-            payload: Some(payload),
-            ..pb::Event::default()
-        }
+        let result = Some(pb::TurnResult { last_step_usage: usage, ..pb::TurnResult::default() });
+        let payload = Payload::TurnCompleted(pb::TurnCompleted { result, ..pb::TurnCompleted::default() });
+        pb::Event { payload: Some(payload), ..pb::Event::default() }
     }
 
     fn step() -> pb::Event {
@@ -191,44 +152,25 @@ mod tests {
             context_window: 16_000,
             ..pb::StepStarted::default()
         });
-        pb::Event {
-            payload: Some(payload),
-            ..pb::Event::default()
-        }
+        pb::Event { payload: Some(payload), ..pb::Event::default() }
     }
 
     #[test]
     fn context_line_shows_reported_tokens_and_labels_estimates() {
         fn check(events: &[pb::Event], stats: Option<&pb::ContextStats>, expected: &str) {
-            let mut context = Context {
-                messages: 4,
-                ..Context::default()
-            };
+            let mut context = Context { messages: 4, ..Context::default() };
             events.iter().for_each(|event| context.record_event(event));
             assert_eq!(context.in_words(stats), expected);
         }
-        let usage = pb::Usage {
-            input_tokens: 1_590,
-            output_tokens: 10,
-            total_tokens: 1_600,
-            ..pb::Usage::default()
-        };
+        let usage = pb::Usage { input_tokens: 1_590, output_tokens: 10, total_tokens: 1_600, ..pb::Usage::default() };
         let reported = ended(Some(usage));
-        check(
-            &[],
-            None,
-            "context: size unknown; token usage of the last call not reported; 4 messages",
-        );
+        check(&[], None, "context: size unknown; token usage of the last call not reported; 4 messages");
         check(
             &[step(), reported.clone()],
             None,
             "context: 1,600 of 16,000 tokens (10%); last call 1,590 in, 10 out; 4 messages",
         );
-        check(
-            std::slice::from_ref(&reported),
-            None,
-            "context: 1,600 tokens; last call 1,590 in, 10 out; 4 messages",
-        );
+        check(std::slice::from_ref(&reported), None, "context: 1,600 tokens; last call 1,590 in, 10 out; 4 messages");
         check(
             &[step(), ended(None)],
             None,

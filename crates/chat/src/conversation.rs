@@ -52,9 +52,7 @@ pub(super) struct ChatOptions {
 impl Conversation {
     /// Starts watching the keyboard while a turn is running, if the user may type then.
     pub(super) fn listen_meanwhile(&mut self) -> io::Result<()> {
-        if let (true, Typing::Unwatched, Some(keyboard)) =
-            (self.talks, &self.typing, &self.keyboard)
-        {
+        if let (true, Typing::Unwatched, Some(keyboard)) = (self.talks, &self.typing, &self.keyboard) {
             self.typing = keyboard.watch()?;
         }
         Ok(())
@@ -63,12 +61,6 @@ impl Conversation {
 
 /// A user message.
 pub(super) fn input(text: String) -> pb::InputMessage {
-    let parts = vec![pb::Part {
-        content: Some(Content::Text(text)),
-        ..pb::Part::default()
-    }];
-    pb::InputMessage {
-        parts,
-        ..pb::InputMessage::default()
-    }
+    let parts = vec![pb::Part { content: Some(Content::Text(text)), ..pb::Part::default() }];
+    pb::InputMessage { parts, ..pb::InputMessage::default() }
 }

@@ -42,36 +42,16 @@ pub struct Args {
     #[command(flatten)]
     server: contextd_client::Server,
     /// Continue this session; it is created if it does not exist [default: a new one]
-    #[arg(
-        long,
-        value_name = "ID",
-        env = "CONTEXTD_SESSION",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "ID", env = "CONTEXTD_SESSION", hide_env_values = true)]
     session: Option<String>,
     /// Model reference, e.g. openai/gpt-5 [default: the session's, else the server's]
-    #[arg(
-        long,
-        value_name = "PROVIDER/MODEL",
-        env = "CONTEXTD_MODEL",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
     model: Option<String>,
     /// System prompt of a new session [default: none]
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "CONTEXTD_SYSTEM",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "TEXT", env = "CONTEXTD_SYSTEM", hide_env_values = true)]
     system: Option<String>,
     /// Send this message, print the response and exit [default: chat until Ctrl-D]
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "CONTEXTD_ONCE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "TEXT", env = "CONTEXTD_ONCE", hide_env_values = true)]
     once: Option<String>,
     /// Ask before each tool call; without a terminal it is denied
     #[arg(
@@ -89,14 +69,7 @@ pub struct Args {
 
 /// Runs the chat until the user leaves or, with a single message, until its turn has ended.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args {
-        server,
-        session,
-        model,
-        system,
-        once,
-        approve_tools,
-    } = args;
+    let Args { server, session, model, system, once, approve_tools } = args;
     let keyboard = Keyboard::of_process()?;
     let text = match (once, &keyboard) {
         (None, None) => Some(piped().await?),
@@ -111,11 +84,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         keyboard,
         interrupts: signal(SignalKind::interrupt())?,
         session_id: session.unwrap_or_default(),
-        options: ChatOptions {
-            model,
-            system,
-            tools: tools::offered(approve_tools),
-        },
+        options: ChatOptions { model, system, tools: tools::offered(approve_tools) },
         context: Context::default(),
         begun: BTreeSet::new(),
         decided: BTreeSet::new(),

@@ -18,11 +18,7 @@ pub(super) enum Line {
 pub(super) fn event_line(payload: &Payload) -> Option<Line> {
     let line = match payload {
         Payload::ToolCallRequested(pending) => {
-            let edited = if pending.arguments_edited {
-                " (arguments edited)"
-            } else {
-                ""
-            };
+            let edited = if pending.arguments_edited { " (arguments edited)" } else { "" };
             format!("-> {}{edited}", call(pending.call.as_ref()?))
         }
         Payload::ApprovalRequested(pending) => {
@@ -32,17 +28,10 @@ pub(super) fn event_line(payload: &Payload) -> Option<Line> {
             format!("<- {}", result(completed.result.as_ref()?))
         }
         Payload::ToolCallCancelled(closed) => {
-            format!(
-                "<- {}: {}",
-                one_line(&closed.tool_name),
-                why_closed(closed.reason())
-            )
+            format!("<- {}: {}", one_line(&closed.tool_name), why_closed(closed.reason()))
         }
         Payload::UnsupportedInput(unsupported) => {
-            format!(
-                "(input not supported by the model: {})",
-                one_line(&unsupported.errors.join(" "))
-            )
+            format!("(input not supported by the model: {})", one_line(&unsupported.errors.join(" ")))
         }
         Payload::ModelSwitched(switched) => {
             format!("(model switched to {})", one_line(&switched.to_model))
@@ -55,10 +44,7 @@ pub(super) fn event_line(payload: &Payload) -> Option<Line> {
         Payload::QueuedMessageCancelled(_) => "(a queued message was cancelled)".to_owned(),
         Payload::QueuedMessageExpired(_) => "(a queued message expired)".to_owned(),
         Payload::QueuedMessageDropped(dropped) => {
-            format!(
-                "(a queued message was dropped: {})",
-                why_dropped(dropped.reason())
-            )
+            format!("(a queued message was dropped: {})", why_dropped(dropped.reason()))
         }
         Payload::TurnRecovered(_) => "(the server resumed the turn)".to_owned(),
         Payload::TurnCompleted(completed) => {
@@ -94,11 +80,7 @@ pub(super) fn event_line(payload: &Payload) -> Option<Line> {
 }
 
 fn next_attempt(retrying: &pb::TurnRetrying) -> String {
-    let why = retrying
-        .failure
-        .as_ref()
-        .map(|failure| one_line(&failure.message))
-        .unwrap_or_default();
+    let why = retrying.failure.as_ref().map(|failure| one_line(&failure.message)).unwrap_or_default();
     format!("(attempt {}: {why})", retrying.next_attempt)
 }
 
@@ -109,16 +91,12 @@ pub(super) fn queued(position: i32) -> String {
 
 /// The lines about queued messages that a turn takes: those with known text, and the number of others.
 pub(super) fn taken(known: &[&str], others: usize) -> Vec<String> {
-    let mut lines: Vec<String> = known
-        .iter()
-        .map(|words| format!("(sent to the model: {})", one_line(words)))
-        .collect();
+    let mut lines: Vec<String> =
+        known.iter().map(|words| format!("(sent to the model: {})", one_line(words))).collect();
     match others {
         0 => {}
         1 => lines.push("(a queued message was sent to the model)".to_owned()),
-        several => lines.push(format!(
-            "({several} queued messages were sent to the model as one)"
-        )),
+        several => lines.push(format!("({several} queued messages were sent to the model as one)")),
     }
     lines
 }
@@ -135,11 +113,7 @@ fn why_dropped(reason: pb::DropReason) -> &'static str {
 
 /// A tool call: the tool and its arguments.
 fn call(call: &pb::ToolCall) -> String {
-    format!(
-        "{} {}",
-        one_line(&call.tool_name),
-        one_line(&call.arguments_json)
-    )
+    format!("{} {}", one_line(&call.tool_name), one_line(&call.arguments_json))
 }
 
 /// A tool result: the tool, its outcome if it failed, and the beginning of its output.
@@ -152,11 +126,7 @@ fn result(result: &pb::ToolResult) -> String {
         pb::ToolOutcome::Cancelled => " cancelled",
     };
     let given: Vec<String> = result.parts.iter().map(part).collect();
-    format!(
-        "{}{outcome}: {}",
-        one_line(&result.tool_name),
-        one_line(&given.join(" "))
-    )
+    format!("{}{outcome}: {}", one_line(&result.tool_name), one_line(&given.join(" ")))
 }
 
 /// A message: its role and content.
@@ -167,12 +137,7 @@ pub(super) fn message(message: &pb::Message) -> String {
         pb::Role::Assistant => "model",
         pb::Role::Tool => "tools",
     };
-    let parts: Vec<String> = message
-        .parts
-        .iter()
-        .map(part)
-        .filter(|words| !words.is_empty())
-        .collect();
+    let parts: Vec<String> = message.parts.iter().map(part).filter(|words| !words.is_empty()).collect();
     format!("{who}: {}", printable(&parts.join("\n"), true))
 }
 
@@ -184,14 +149,9 @@ fn part(part: &pb::Part) -> String {
         Some(Content::ToolCall(made)) => format!("-> {}", call(made)),
         Some(Content::ToolResult(given)) => format!("<- {}", result(given)),
         Some(Content::CompactionMarker(marker)) => {
-            format!(
-                "(summary of {} messages: {})",
-                marker.messages_compacted, marker.summary
-            )
+            format!("(summary of {} messages: {})", marker.messages_compacted, marker.summary)
         }
-        Some(Content::Media(_) | Content::ProviderItem(_)) => {
-            unstreamed_content(part).unwrap_or_default()
-        }
+        Some(Content::Media(_) | Content::ProviderItem(_)) => unstreamed_content(part).unwrap_or_default(),
         Some(Content::StepStart(_)) => String::new(),
         None => "(content that this version does not support)".to_owned(),
     }
@@ -201,19 +161,13 @@ fn part(part: &pb::Part) -> String {
 /// separate lines, and for streamed content.
 pub(super) fn unstreamed_content(part: &pb::Part) -> Option<String> {
     if let Some(blob) = &part.preview_of {
-        return Some(format!(
-            "(truncated: the full content, {} bytes, is blob {})",
-            blob.size_bytes, blob.blob_id
-        ));
+        return Some(format!("(truncated: the full content, {} bytes, is blob {})", blob.size_bytes, blob.blob_id));
     }
     match part.content.as_ref()? {
-        Content::Media(media) => Some(format!(
-            "({})",
-            one_line(format!("{} {}", media.media_type, media.filename).trim())
-        )),
-        Content::ProviderItem(item) if item.title.is_empty() => {
-            Some(format!("({})", one_line(&item.kind)))
+        Content::Media(media) => {
+            Some(format!("({})", one_line(format!("{} {}", media.media_type, media.filename).trim())))
         }
+        Content::ProviderItem(item) if item.title.is_empty() => Some(format!("({})", one_line(&item.kind))),
         Content::ProviderItem(item) => Some(format!("({})", one_line(&item.title))),
         Content::Text(_)
         | Content::Refusal(_)
@@ -267,15 +221,7 @@ pub(super) fn printable(text: &str, terminal: bool) -> String {
     if !terminal {
         return text.to_owned();
     }
-    text.chars()
-        .map(|c| {
-            if harmless(c) {
-                c
-            } else {
-                char::REPLACEMENT_CHARACTER
-            }
-        })
-        .collect()
+    text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 /// The beginning of a text, on one line.
@@ -307,13 +253,9 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_by_thousands() {
-        for (value, expected) in [
-            (0, "0"),
-            (999, "999"),
-            (1_000, "1,000"),
-            (1_234_567, "1,234,567"),
-            (-16_000, "-16,000"),
-        ] {
+        for (value, expected) in
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567"), (-16_000, "-16,000")]
+        {
             assert_eq!(number(value), expected);
         }
     }
@@ -322,13 +264,7 @@ mod tests {
     fn any_text_is_shortened_to_one_line() {
         assert_eq!(one_line(" a\n\tb "), "a  b");
         assert_eq!(one_line("\u{1b}]0;title\u{7}"), "\u{fffd}]0;title\u{fffd}");
-        assert_eq!(
-            one_line(&"é".repeat(MAX_LINE_CHARS)),
-            "é".repeat(MAX_LINE_CHARS)
-        );
-        assert_eq!(
-            one_line(&"é".repeat(MAX_LINE_CHARS + 1)),
-            format!("{} ...", "é".repeat(MAX_LINE_CHARS))
-        );
+        assert_eq!(one_line(&"é".repeat(MAX_LINE_CHARS)), "é".repeat(MAX_LINE_CHARS));
+        assert_eq!(one_line(&"é".repeat(MAX_LINE_CHARS + 1)), format!("{} ...", "é".repeat(MAX_LINE_CHARS)));
     }
 }

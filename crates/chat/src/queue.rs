@@ -24,9 +24,7 @@ impl PendingMessages {
     /// Records what an event reports.
     pub(super) fn record_event(&mut self, event: &pb::Event) {
         let ids: Vec<&String> = match &event.payload {
-            Some(Payload::MessagesApplied(it)) => {
-                it.messages.iter().map(|it| &it.queued_message_id).collect()
-            }
+            Some(Payload::MessagesApplied(it)) => it.messages.iter().map(|it| &it.queued_message_id).collect(),
             Some(Payload::QueuedMessageCancelled(it)) => vec![&it.queued_message_id],
             Some(Payload::QueuedMessageExpired(it)) => vec![&it.queued_message_id],
             Some(Payload::QueuedMessageDropped(it)) => vec![&it.queued_message_id],
@@ -54,28 +52,15 @@ mod tests {
     use super::*;
 
     fn message(id: &str, state: pb::QueuedMessageState) -> pb::QueuedMessage {
-        pb::QueuedMessage {
-            queued_message_id: id.to_owned(),
-            state: state.into(),
-            ..pb::QueuedMessage::default()
-        }
+        pb::QueuedMessage { queued_message_id: id.to_owned(), state: state.into(), ..pb::QueuedMessage::default() }
     }
 
     #[test]
     fn a_queued_message_that_ends_is_not_pending_whichever_event_arrives_first() {
         let applied = |id: &str| {
-            let messages = vec![pb::AppliedMessage {
-                queued_message_id: id.to_owned(),
-                ..Default::default()
-            }];
-            let payload = Payload::MessagesApplied(pb::MessagesApplied {
-                messages,
-                ..Default::default()
-            });
-            pb::Event {
-                payload: Some(payload),
-                ..pb::Event::default()
-            }
+            let messages = vec![pb::AppliedMessage { queued_message_id: id.to_owned(), ..Default::default() }];
+            let payload = Payload::MessagesApplied(pb::MessagesApplied { messages, ..Default::default() });
+            pb::Event { payload: Some(payload), ..pb::Event::default() }
         };
         let pending = pb::QueuedMessageState::Pending;
         let mut waiting = PendingMessages::default();

@@ -40,8 +40,7 @@ impl Conversation {
 
     /// Runs turns and commands until the user leaves.
     pub(super) async fn talk(mut self) -> anyhow::Result<ExitCode> {
-        self.printer
-            .print_notice("type /help for commands, Ctrl-D to exit")?;
+        self.printer.print_notice("type /help for commands, Ctrl-D to exit")?;
         self.talks = true;
         if !self.resume_session().await? {
             return Ok(ExitCode::from(INTERRUPTED));
@@ -62,19 +61,13 @@ impl Conversation {
         if self.session_id.is_empty() {
             return Ok(());
         }
-        self.printer.print_notice(&format!(
-            "to continue: contextd chat --session {}",
-            self.session_id
-        ))
+        self.printer.print_notice(&format!("to continue: contextd chat --session {}", self.session_id))
     }
 
     /// The user's next command. Returns `None` if the user leaves, with Ctrl-D, /quit or by pressing Ctrl-C
     /// twice.
     async fn listen(&mut self) -> anyhow::Result<Option<Command>> {
-        let keyboard = self
-            .keyboard
-            .as_ref()
-            .context("standard input is not a terminal")?;
+        let keyboard = self.keyboard.as_ref().context("standard input is not a terminal")?;
         let mut warned = false;
         loop {
             // The user may have started a line while a turn was running.
@@ -92,8 +85,7 @@ impl Conversation {
                 Typed::Interrupted if warned => return Ok(None),
                 Typed::Interrupted => {
                     warned = true;
-                    self.printer
-                        .print_notice("(press Ctrl-C again or Ctrl-D to exit)")?;
+                    self.printer.print_notice("(press Ctrl-C again or Ctrl-D to exit)")?;
                 }
             }
         }
@@ -107,8 +99,7 @@ impl Conversation {
                 return self.report_failure(end);
             }
             Command::Model(Some(model)) => {
-                self.printer
-                    .print_notice(&format!("(using {model} from the next message on)"))?;
+                self.printer.print_notice(&format!("(using {model} from the next message on)"))?;
                 self.options.model = Some(model);
             }
             Command::Model(None) => {
@@ -130,9 +121,7 @@ impl Conversation {
                 self.printer.print_notice("(a new conversation)")?;
             }
             Command::Help => self.printer.answer(HELP)?,
-            Command::Unknown(line) => self
-                .printer
-                .print_error(&format!("unknown command: {line} (see /help)"))?,
+            Command::Unknown(line) => self.printer.print_error(&format!("unknown command: {line} (see /help)"))?,
             Command::Nothing | Command::Quit => {}
         }
         Ok(true)
@@ -144,22 +133,16 @@ impl Conversation {
         if self.session_id.is_empty() {
             return Ok(true);
         }
-        let Some(session) = self
-            .session()
-            .await
-            .map_err(|status| anyhow::anyhow!(describe(&status)))?
-        else {
+        let Some(session) = self.session().await.map_err(|status| anyhow::anyhow!(describe(&status)))? else {
             return Ok(true);
         };
         if self.options.system.take().is_some() {
-            self.printer
-                .print_notice("(--system is ignored: it applies to new sessions only)")?;
+            self.printer.print_notice("(--system is ignored: it applies to new sessions only)")?;
         }
         if session.current_turn_id.is_empty() {
             return Ok(true);
         }
-        self.printer
-            .print_notice("(a turn is running in this session)")?;
+        self.printer.print_notice("(a turn is running in this session)")?;
         let end = self.follow(session.current_turn_id).await;
         self.report_failure(end)
     }
@@ -192,19 +175,8 @@ impl Conversation {
 
     async fn follow(&mut self, turn_id: String) -> Result<End, Stop> {
         let session_id = self.session_id.clone();
-        let request = pb::GetTurnRequest {
-            session_id: session_id.clone(),
-            turn_id: turn_id.clone(),
-        };
-        let turn = self
-            .server
-            .turns
-            .clone()
-            .get_turn(request)
-            .await?
-            .into_inner()
-            .turn
-            .unwrap_or_default();
+        let request = pb::GetTurnRequest { session_id: session_id.clone(), turn_id: turn_id.clone() };
+        let turn = self.server.turns.clone().get_turn(request).await?.into_inner().turn.unwrap_or_default();
         let watch = pb::WatchEventsRequest {
             session_id,
             turn_id,
@@ -212,11 +184,7 @@ impl Conversation {
             follow: true,
             stream: Some(self.stream()),
         };
-        self.run(
-            Source::Watch(watch),
-            turn.request_id.starts_with(REQUEST_ID_PREFIX),
-        )
-        .await
+        self.run(Source::Watch(watch), turn.request_id.starts_with(REQUEST_ID_PREFIX)).await
     }
 
     /// Runs a turn to its end, then turns for messages that were queued too late for it. Then prints the
@@ -225,29 +193,23 @@ impl Conversation {
         let mut end = self.attend(source, ours).await?;
         while end == End::Completed && self.waiting.count() > 0 {
             self.waiting.forget();
-            self.printer
-                .print_notice("(continuing with queued messages)")?;
+            self.printer.print_notice("(continuing with queued messages)")?;
             let request = self.request(None);
-            end = self
-                .attend(Source::Execute(Box::new(request)), true)
-                .await?;
+            end = self.attend(Source::Execute(Box::new(request)), true).await?;
         }
         match self.waiting.count() {
             0 => {}
-            1 => self
+            1 => self.printer.print_notice("(1 message is queued; it is sent with your next one)")?,
+            several => self
                 .printer
-                .print_notice("(1 message is queued; it is sent with your next one)")?,
-            several => self.printer.print_notice(&format!(
-                "({several} messages are queued; they are sent with your next one)"
-            ))?,
+                .print_notice(&format!("({several} messages are queued; they are sent with your next one)"))?,
         }
         // Report an error instead of returning it, because the turn itself has ended.
         match self.context.line(&self.server, &self.session_id).await {
             Ok(line) => self.printer.print_notice(&line)?,
-            Err(status) => self.printer.print_notice(&format!(
-                "(context statistics unavailable: {})",
-                describe(&status)
-            ))?,
+            Err(status) => {
+                self.printer.print_notice(&format!("(context statistics unavailable: {})", describe(&status)))?
+            }
         }
         Ok(end)
     }
@@ -261,10 +223,7 @@ impl Conversation {
     }
 
     fn stream(&self) -> pb::StreamOptions {
-        pb::StreamOptions {
-            omit_deltas: !self.printer.live(),
-            ..pb::StreamOptions::default()
-        }
+        pb::StreamOptions { omit_deltas: !self.printer.live(), ..pb::StreamOptions::default() }
     }
 
     /// Prints the error if the turn failed. Returns false if the user left it.
@@ -281,8 +240,7 @@ impl Conversation {
         match end {
             Ok(end) => Ok(Some(end)),
             Err(Stop::Left) => {
-                self.printer
-                    .print_notice("(the turn continues in the background)")?;
+                self.printer.print_notice("(the turn continues in the background)")?;
                 Ok(None)
             }
             Err(Stop::Refused(status)) => bail!(describe(&status)),
@@ -302,9 +260,7 @@ impl Conversation {
         if self.session_id.is_empty() {
             return Ok(None);
         }
-        let request = pb::GetSessionRequest {
-            session_id: self.session_id.clone(),
-        };
+        let request = pb::GetSessionRequest { session_id: self.session_id.clone() };
         match self.server.sessions.clone().get_session(request).await {
             Ok(answer) => Ok(answer.into_inner().session),
             Err(status) if status.code() == Code::NotFound => Ok(None),
@@ -313,11 +269,7 @@ impl Conversation {
     }
 
     async fn model(&self) -> Result<String, Status> {
-        let of_session = self
-            .session()
-            .await?
-            .map(|session| session.model)
-            .filter(|model| !model.is_empty());
+        let of_session = self.session().await?.map(|session| session.model).filter(|model| !model.is_empty());
         let model = self.options.model.clone().or(of_session);
         Ok(model.unwrap_or_else(|| "the server's default".to_owned()))
     }
@@ -327,17 +279,13 @@ impl Conversation {
         let Some(session) = self.session().await? else {
             return Ok("no messages yet".to_owned());
         };
-        if let Some(stats) =
-            context::stats(&self.server, &self.session_id, pb::StatsFormat::Text).await?
+        if let Some(stats) = context::stats(&self.server, &self.session_id, pb::StatsFormat::Text).await?
             && !stats.text.is_empty()
         {
             return Ok(stats.text);
         }
         let line = self.context.line(&self.server, &self.session_id).await?;
-        Ok(format!(
-            "session: {}\nmodel:   {}\n{line}",
-            session.session_id, session.model
-        ))
+        Ok(format!("session: {}\nmodel:   {}\n{line}", session.session_id, session.model))
     }
 
     async fn history(&self) -> Result<String, Status> {
@@ -350,13 +298,7 @@ impl Conversation {
             page_size: NEWEST,
             ..pb::ListMessagesRequest::default()
         };
-        let page = self
-            .server
-            .sessions
-            .clone()
-            .list_messages(request)
-            .await?
-            .into_inner();
+        let page = self.server.sessions.clone().list_messages(request).await?.into_inner();
         let lines: Vec<String> = page.messages.iter().rev().map(lines::message).collect();
         Ok(lines.join("\n"))
     }
@@ -368,7 +310,5 @@ pub(super) async fn piped() -> anyhow::Result<String> {
         let mut text = String::new();
         io::stdin().lock().read_to_string(&mut text).map(|_| text)
     };
-    tokio::task::spawn_blocking(read)
-        .await?
-        .context("cannot read standard input")
+    tokio::task::spawn_blocking(read).await?.context("cannot read standard input")
 }

@@ -54,11 +54,7 @@ impl ScreenText {
 
     /// Ends the message.
     pub(super) fn finish(&mut self) -> ScreenUpdate {
-        if self.at == self.shown.len() {
-            ScreenUpdate::AlreadyShown
-        } else {
-            self.anew()
-        }
+        if self.at == self.shown.len() { ScreenUpdate::AlreadyShown } else { self.anew() }
     }
 
     /// Discards the message; another one follows.
@@ -86,20 +82,11 @@ mod tests {
     #[test]
     fn a_replayed_message_continues_where_the_screen_stopped() {
         let mut tape = ScreenText::default();
-        assert_eq!(
-            tape.add(Kind::Text, "one two"),
-            ScreenUpdate::New("one two".to_owned())
-        );
+        assert_eq!(tape.add(Kind::Text, "one two"), ScreenUpdate::New("one two".to_owned()));
         tape.rewind();
         assert_eq!(tape.add(Kind::Text, "one"), ScreenUpdate::AlreadyShown);
-        assert_eq!(
-            tape.add(Kind::Text, " two three"),
-            ScreenUpdate::New(" three".to_owned())
-        );
-        assert_eq!(
-            tape.add(Kind::Text, " four"),
-            ScreenUpdate::New(" four".to_owned())
-        );
+        assert_eq!(tape.add(Kind::Text, " two three"), ScreenUpdate::New(" three".to_owned()));
+        assert_eq!(tape.add(Kind::Text, " four"), ScreenUpdate::New(" four".to_owned()));
         assert_eq!(tape.finish(), ScreenUpdate::AlreadyShown);
     }
 
@@ -110,15 +97,9 @@ mod tests {
         tape.add(Kind::Text, "one two");
         tape.rewind();
         assert_eq!(tape.add(Kind::Reasoning, "hm "), ScreenUpdate::AlreadyShown);
-        let anew = vec![
-            (Kind::Reasoning, "hm ".to_owned()),
-            (Kind::Text, "one or".to_owned()),
-        ];
+        let anew = vec![(Kind::Reasoning, "hm ".to_owned()), (Kind::Text, "one or".to_owned())];
         assert_eq!(tape.add(Kind::Text, "one or"), ScreenUpdate::Restart(anew));
-        assert_eq!(
-            tape.add(Kind::Text, " two"),
-            ScreenUpdate::New(" two".to_owned())
-        );
+        assert_eq!(tape.add(Kind::Text, " two"), ScreenUpdate::New(" two".to_owned()));
     }
 
     #[test]
@@ -127,9 +108,6 @@ mod tests {
         tape.add(Kind::Text, "one two");
         tape.rewind();
         assert_eq!(tape.add(Kind::Text, "one"), ScreenUpdate::AlreadyShown);
-        assert_eq!(
-            tape.finish(),
-            ScreenUpdate::Restart(vec![(Kind::Text, "one".to_owned())])
-        );
+        assert_eq!(tape.finish(), ScreenUpdate::Restart(vec![(Kind::Text, "one".to_owned())]));
     }
 }

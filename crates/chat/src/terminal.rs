@@ -33,11 +33,7 @@ impl Printer {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let colour = !unwanted && (live || io::stderr().is_terminal());
         let style = Style { live, colour };
-        Self {
-            view: View::new(style),
-            style,
-            held: None,
-        }
+        Self { view: View::new(style), style, held: None }
     }
 
     /// Whether text is shown while it is streamed.
@@ -141,14 +137,9 @@ impl Keyboard {
         }
         let config = Config::builder().max_history_size(HISTORY)?.build();
         let editor = rustyline::Editor::<(), _>::with_history(config, MemHistory::new())?;
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "one thing at a time is wanted of a person"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "one thing at a time is wanted of a person")]
         let (wanted, asked) = mpsc::unbounded_channel();
-        thread::Builder::new()
-            .name("keyboard".to_owned())
-            .spawn(move || read(editor, asked))?;
+        thread::Builder::new().name("keyboard".to_owned()).spawn(move || read(editor, asked))?;
         Ok(Some(Self { wanted }))
     }
 
@@ -172,29 +163,16 @@ impl Keyboard {
 
     fn put(&self, prompt: &str, initial: &str, keep: bool) -> oneshot::Receiver<Typed> {
         let (answer, answered) = oneshot::channel();
-        let question = Question {
-            prompt: prompt.to_owned(),
-            initial: initial.to_owned(),
-            keep,
-            answer,
-        };
+        let question = Question { prompt: prompt.to_owned(), initial: initial.to_owned(), keep, answer };
         let _ = self.wanted.send(KeyboardRequest::Answer(question)); // as above
         answered
     }
 }
 
-fn read(
-    mut editor: rustyline::Editor<(), MemHistory>,
-    mut asked: mpsc::UnboundedReceiver<KeyboardRequest>,
-) {
+fn read(mut editor: rustyline::Editor<(), MemHistory>, mut asked: mpsc::UnboundedReceiver<KeyboardRequest>) {
     let mut quiet = None;
     while let Some(wanted) = asked.blocking_recv() {
-        let Question {
-            prompt,
-            initial,
-            keep,
-            answer,
-        } = match wanted {
+        let Question { prompt, initial, keep, answer } = match wanted {
             KeyboardRequest::Answer(question) => question,
             KeyboardRequest::Key(watcher) => {
                 quiet = watcher.wait();

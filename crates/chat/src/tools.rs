@@ -11,8 +11,7 @@ struct Demo {
     run: fn(city: &str) -> String,
 }
 
-const CITY: &str =
-    r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+const CITY: &str = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
 
 const TOOLS: [Demo; 2] = [
     Demo {
@@ -32,16 +31,11 @@ pub(super) fn offered(ask_first: bool) -> pb::ToolSet {
     let tool = |tool: &Demo| pb::Tool {
         name: tool.name.to_owned(),
         description: tool.description.to_owned(),
-        input_schema: Some(pb::JsonSchema {
-            schema: Some(Schema::Json(CITY.to_owned())),
-        }),
+        input_schema: Some(pb::JsonSchema { schema: Some(Schema::Json(CITY.to_owned())) }),
         requires_approval: ask_first,
         ..pb::Tool::default()
     };
-    pb::ToolSet {
-        host_tools: TOOLS.iter().map(tool).collect(),
-        ..pb::ToolSet::default()
-    }
+    pb::ToolSet { host_tools: TOOLS.iter().map(tool).collect(), ..pb::ToolSet::default() }
 }
 
 /// Runs a tool call. A failure is reported to the model, which may retry.
@@ -52,10 +46,7 @@ pub(super) fn run(call: &pb::ToolCall) -> pb::ToolResult {
     };
     pb::ToolResult {
         call_id: call.call_id.clone(),
-        parts: vec![pb::Part {
-            content: Some(Content::Text(text)),
-            ..pb::Part::default()
-        }],
+        parts: vec![pb::Part { content: Some(Content::Text(text)), ..pb::Part::default() }],
         outcome: outcome.into(),
         ..pb::ToolResult::default()
     }
@@ -64,11 +55,8 @@ pub(super) fn run(call: &pb::ToolCall) -> pb::ToolResult {
 fn run_demo(call: &pb::ToolCall) -> Result<String, String> {
     let tool = TOOLS.iter().find(|tool| tool.name == call.tool_name);
     let tool = tool.ok_or_else(|| format!("unknown tool: {}", call.tool_name))?;
-    let arguments: Value =
-        serde_json::from_str(&call.arguments_json).map_err(|error| error.to_string())?;
-    let city = arguments["city"]
-        .as_str()
-        .ok_or("the argument `city` is missing or not a string")?;
+    let arguments: Value = serde_json::from_str(&call.arguments_json).map_err(|error| error.to_string())?;
+    let city = arguments["city"].as_str().ok_or("the argument `city` is missing or not a string")?;
     Ok((tool.run)(city))
 }
 
@@ -86,25 +74,13 @@ mod tests {
                 arguments_blob: None,
             };
             let result = run(&call);
-            let Some(Content::Text(text)) = &result.parts[0].content else {
-                panic!("no text")
-            };
+            let Some(Content::Text(text)) = &result.parts[0].content else { panic!("no text") };
             assert_eq!((result.outcome(), result.call_id.as_str()), (outcome, "c"));
             assert!(text.contains(expected), "{text}");
         }
         use pb::ToolOutcome::{Error, Success};
-        check(
-            "get_weather",
-            r#"{"city":"Rome"}"#,
-            Success,
-            "18 °C and sunny in Rome (made-up demo data)",
-        );
-        check(
-            "get_time",
-            r#"{"city":"Rome"}"#,
-            Success,
-            "14:05 in Rome (made-up demo data)",
-        );
+        check("get_weather", r#"{"city":"Rome"}"#, Success, "18 °C and sunny in Rome (made-up demo data)");
+        check("get_time", r#"{"city":"Rome"}"#, Success, "14:05 in Rome (made-up demo data)");
         check("get_time", "{}", Error, "city");
         check("get_time", r#"{"city":7}"#, Error, "city");
         check("get_time", "", Error, "EOF");

@@ -45,24 +45,14 @@ impl Source {
         let mut turns = server.turns;
         match self {
             Self::Execute(request) => {
-                let request = pb::ExecuteTurnRequest {
-                    after_seq: request.after_seq.max(after_seq),
-                    ..*request
-                };
+                let request = pb::ExecuteTurnRequest { after_seq: request.after_seq.max(after_seq), ..*request };
                 let stream = turns.execute_turn(request).await?.into_inner();
-                Ok(stream
-                    .map(|answer| Ok(answer?.event.unwrap_or_default()))
-                    .boxed())
+                Ok(stream.map(|answer| Ok(answer?.event.unwrap_or_default())).boxed())
             }
             Self::Watch(request) => {
-                let request = pb::WatchEventsRequest {
-                    after_seq: request.after_seq.max(after_seq),
-                    ..request
-                };
+                let request = pb::WatchEventsRequest { after_seq: request.after_seq.max(after_seq), ..request };
                 let stream = turns.watch_events(request).await?.into_inner();
-                Ok(stream
-                    .map(|answer| Ok(answer?.event.unwrap_or_default()))
-                    .boxed())
+                Ok(stream.map(|answer| Ok(answer?.event.unwrap_or_default())).boxed())
             }
         }
     }
@@ -174,9 +164,7 @@ impl<'a> Turn<'a> {
             }
             if backoff.is_none() && is_retryable(&status) {
                 self.lost = true;
-                self.chat
-                    .printer
-                    .print_notice("(connection lost; reconnecting ...)")?;
+                self.chat.printer.print_notice("(connection lost; reconnecting ...)")?;
             }
             let mut waiting = backoff.take().unwrap_or_else(Backoff::new);
             self.await_handling_input(waiting.wait(status)).await??;
@@ -186,11 +174,7 @@ impl<'a> Turn<'a> {
 
     /// Reads one stream to its end. The first event shows that the server is available again.
     async fn attach(&mut self, backoff: &mut Option<Backoff>) -> Result<(), Stop> {
-        let opening = Box::pin(
-            self.source
-                .clone()
-                .open(self.chat.server.clone(), self.cursor),
-        );
+        let opening = Box::pin(self.source.clone().open(self.chat.server.clone(), self.cursor));
         let mut events = self.await_handling_input(opening).await??;
         while let Some(event) = self.await_handling_input(next(&mut events)).await?? {
             *backoff = None;
@@ -235,14 +219,10 @@ impl<'a> Turn<'a> {
             self.queued(queued)?;
         }
         for words in &self.sent {
-            self.chat
-                .printer
-                .print_error(&format!("may not have been sent: {words}"))?;
+            self.chat.printer.print_error(&format!("may not have been sent: {words}"))?;
         }
         for words in &self.unsent {
-            self.chat
-                .printer
-                .print_error(&format!("not sent: {words}"))?;
+            self.chat.printer.print_error(&format!("not sent: {words}"))?;
         }
         Ok(())
     }
@@ -256,9 +236,7 @@ impl<'a> Turn<'a> {
             Some(Payload::ToolCallRequested(pending)) if !event.replay => self.run(pending),
             Some(Payload::ApprovalRequested(pending)) if !event.replay => self.ask(pending).await?,
             Some(Payload::Sync(sync)) => {
-                sync.pending_calls
-                    .iter()
-                    .for_each(|pending| self.run(pending));
+                sync.pending_calls.iter().for_each(|pending| self.run(pending));
                 for pending in &sync.pending_approvals {
                     self.ask(pending).await?;
                 }
@@ -300,20 +278,13 @@ impl<'a> Turn<'a> {
         let host = pending.executor() == pb::ToolExecutor::Host;
         if host && self.chat.begun.insert(call.call_id.clone()) {
             let results = vec![tools::run(call)];
-            self.submit(pb::SubmitToolResultsRequest {
-                results,
-                ..pb::SubmitToolResultsRequest::default()
-            });
+            self.submit(pb::SubmitToolResultsRequest { results, ..pb::SubmitToolResultsRequest::default() });
         }
     }
 
     /// Asks the user about a tool call, once, and submits the decision.
     async fn ask(&mut self, pending: &pb::PendingApproval) -> Result<(), Stop> {
-        let Some(call) = pending
-            .call
-            .as_ref()
-            .filter(|call| !self.chat.decided.contains(&call.call_id))
-        else {
+        let Some(call) = pending.call.as_ref().filter(|call| !self.chat.decided.contains(&call.call_id)) else {
             return Ok(());
         };
         while matches!(self.chat.typing, Typing::Line(_)) {
@@ -327,10 +298,7 @@ impl<'a> Turn<'a> {
             Decision::Approval(approval) => {
                 self.chat.decided.insert(call.call_id.clone());
                 let approvals = vec![approval];
-                self.submit(pb::SubmitToolResultsRequest {
-                    approvals,
-                    ..pb::SubmitToolResultsRequest::default()
-                });
+                self.submit(pb::SubmitToolResultsRequest { approvals, ..pb::SubmitToolResultsRequest::default() });
                 Ok(())
             }
             Decision::Interrupted => self.interrupted(),
@@ -339,15 +307,7 @@ impl<'a> Turn<'a> {
 
     fn submit(&mut self, answer: pb::SubmitToolResultsRequest) {
         let session_id = self.chat.session_id.clone();
-        self.sending.spawn(
-            self.chat
-                .server
-                .clone()
-                .submit(pb::SubmitToolResultsRequest {
-                    session_id,
-                    ..answer
-                }),
-        );
+        self.sending.spawn(self.chat.server.clone().submit(pb::SubmitToolResultsRequest { session_id, ..answer }));
     }
 
     /// The user has started or finished a line.
@@ -382,9 +342,7 @@ impl<'a> Turn<'a> {
                     self.queue(words);
                 }
                 if self.lost {
-                    self.chat
-                        .printer
-                        .print_notice("(kept until the server is available again)")?;
+                    self.chat.printer.print_notice("(kept until the server is available again)")?;
                 }
             }
             Command::Quit => return Err(Stop::Left),
@@ -395,9 +353,7 @@ impl<'a> Turn<'a> {
             | Command::New
             | Command::Help
             | Command::Unknown(_) => {
-                self.chat.printer.print_notice(
-                    "(while a turn is running, only messages and /quit are accepted)",
-                )?;
+                self.chat.printer.print_notice("(while a turn is running, only messages and /quit are accepted)")?;
             }
         }
         Ok(())
@@ -414,14 +370,10 @@ impl<'a> Turn<'a> {
         };
         let server = self.chat.server.clone();
         self.sent.push(words.clone());
-        self.queueing
-            .spawn(async move { (words, server.enqueue(request).await) });
+        self.queueing.spawn(async move { (words, server.enqueue(request).await) });
     }
 
-    fn queued(
-        &mut self,
-        done: Result<(String, Result<pb::QueuedMessage, Status>), JoinError>,
-    ) -> Result<(), Stop> {
+    fn queued(&mut self, done: Result<(String, Result<pb::QueuedMessage, Status>), JoinError>) -> Result<(), Stop> {
         let (words, answer) = done.map_err(|lost| Status::unknown(lost.to_string()))?;
         if let Some(at) = self.sent.iter().position(|sent| *sent == words) {
             self.sent.remove(at);
@@ -431,10 +383,7 @@ impl<'a> Turn<'a> {
                 self.chat.waiting.add(&message);
                 self.chat.printer.queued(&message, &words)?;
             }
-            Err(status) => self
-                .chat
-                .printer
-                .print_error(&format!("not queued: {}", describe(&status)))?,
+            Err(status) => self.chat.printer.print_error(&format!("not queued: {}", describe(&status)))?,
         }
         Ok(())
     }
@@ -444,9 +393,7 @@ impl<'a> Turn<'a> {
         if std::mem::replace(&mut self.cancelling, true) {
             return Err(Stop::Left);
         }
-        self.chat
-            .printer
-            .print_notice("(cancelling; press Ctrl-C again to exit)")?;
+        self.chat.printer.print_notice("(cancelling; press Ctrl-C again to exit)")?;
         if !self.turn_id.is_empty() {
             self.cancel();
         }
@@ -456,8 +403,7 @@ impl<'a> Turn<'a> {
     fn cancel(&mut self) {
         let session = self.chat.session_id.clone();
         let turn = self.turn_id.clone();
-        self.sending
-            .spawn(self.chat.server.clone().cancel(session, turn));
+        self.sending.spawn(self.chat.server.clone().cancel(session, turn));
     }
 }
 

@@ -89,18 +89,7 @@ pub(super) fn watch() -> io::Result<(Watch, Watcher)> {
     let (ours, theirs) = UnixStream::pair()?;
     let (press, key) = oneshot::channel();
     let (end, ended) = oneshot::channel();
-    Ok((
-        Watch {
-            key,
-            open: ours,
-            ended,
-        },
-        Watcher {
-            key: press,
-            open: theirs,
-            ended: end,
-        },
-    ))
+    Ok((Watch { key, open: ours, ended }, Watcher { key: press, open: theirs, ended: end }))
 }
 
 impl Watch {
@@ -133,10 +122,7 @@ impl Watcher {
 fn pressed(open: &UnixStream) -> nix::Result<bool> {
     let stdin = io::stdin();
     loop {
-        let mut files = [
-            PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
-            PollFd::new(open.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut files = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN), PollFd::new(open.as_fd(), PollFlags::POLLIN)];
         match poll(&mut files, PollTimeout::NONE) {
             Ok(_) => {}
             Err(nix::Error::EINTR) => continue,
@@ -160,9 +146,7 @@ impl Quiet {
         let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
         // ISIG stays set, so that Ctrl-C sends a signal.
-        quiet
-            .local_flags
-            .remove(LocalFlags::ICANON | LocalFlags::ECHO);
+        quiet.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
         tcsetattr(io::stdin(), SetArg::TCSANOW, &quiet)?;
         Ok(Self { before })
     }

@@ -47,11 +47,7 @@ impl Style {
     }
 
     fn wrap(self, code: &str, text: &str) -> String {
-        if self.colour && !text.is_empty() {
-            format!("{code}{text}{PLAIN}")
-        } else {
-            text.to_owned()
-        }
+        if self.colour && !text.is_empty() { format!("{code}{text}{PLAIN}") } else { text.to_owned() }
     }
 }
 
@@ -108,12 +104,7 @@ impl View {
     /// Renders that the server has queued a message of this user. Its event may have been rendered before.
     pub(super) fn queued(&mut self, message: &pb::QueuedMessage, words: &str) -> Vec<Output> {
         let mut out = Vec::new();
-        self.waits(
-            &message.queued_message_id,
-            words,
-            message.position,
-            &mut out,
-        );
+        self.waits(&message.queued_message_id, words, message.position, &mut out);
         out
     }
 
@@ -127,42 +118,21 @@ impl View {
     /// Renders an error.
     pub(super) fn error(&mut self, line: &str) -> Vec<Output> {
         let mut out = Vec::new();
-        self.put(
-            Output::Notice(format!("{}\n", self.style.red(line))),
-            &mut out,
-        );
+        self.put(Output::Notice(format!("{}\n", self.style.red(line))), &mut out);
         out
     }
 
     fn payload(&mut self, payload: &Payload, out: &mut Vec<Output>) {
         match payload {
-            Payload::TextDelta(d) => self.piece(
-                Kind::Text,
-                &d.message_id,
-                d.part_index,
-                d.byte_offset,
-                &d.text,
-                out,
-            ),
+            Payload::TextDelta(d) => self.piece(Kind::Text, &d.message_id, d.part_index, d.byte_offset, &d.text, out),
             Payload::ReasoningDelta(d) => {
-                self.piece(
-                    Kind::Reasoning,
-                    &d.message_id,
-                    d.part_index,
-                    d.byte_offset,
-                    &d.text,
-                    out,
-                );
+                self.piece(Kind::Reasoning, &d.message_id, d.part_index, d.byte_offset, &d.text, out);
             }
             Payload::Sync(sync) => self.sync(sync, out),
             Payload::MessageCommitted(committed) => self.commit(committed.message.as_ref(), out),
             Payload::TurnRetrying(_) | Payload::TurnRecovered(_) => self.void(),
-            Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => {
-                self.end(out)
-            }
-            Payload::MessageQueued(queued) => {
-                self.waits(&queued.queued_message_id, "", queued.position, out)
-            }
+            Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => self.end(out),
+            Payload::MessageQueued(queued) => self.waits(&queued.queued_message_id, "", queued.position, out),
             Payload::MessagesApplied(applied) => self.taken(applied, out),
             Payload::ToolInputDelta(_)
             | Payload::Heartbeat(_)
@@ -212,18 +182,9 @@ impl View {
 
     /// Renders that a turn has taken queued messages.
     fn taken(&mut self, applied: &pb::MessagesApplied, out: &mut Vec<Output>) {
-        let ids = applied
-            .messages
-            .iter()
-            .map(|message| &message.queued_message_id);
-        let words: Vec<String> = ids
-            .map(|id| self.queued.get(id).cloned().unwrap_or_default())
-            .collect();
-        let known: Vec<&str> = words
-            .iter()
-            .map(String::as_str)
-            .filter(|words| !words.is_empty())
-            .collect();
+        let ids = applied.messages.iter().map(|message| &message.queued_message_id);
+        let words: Vec<String> = ids.map(|id| self.queued.get(id).cloned().unwrap_or_default()).collect();
+        let known: Vec<&str> = words.iter().map(String::as_str).filter(|words| !words.is_empty()).collect();
         for line in lines::taken(&known, words.len() - known.len()) {
             self.note(&line, out);
         }
@@ -262,14 +223,7 @@ impl View {
                     self.words(Kind::Text, &message.message_id, index, 0, text, out);
                 }
                 Some(Content::Reasoning(reasoning)) => {
-                    self.words(
-                        Kind::Reasoning,
-                        &message.message_id,
-                        index,
-                        0,
-                        &reasoning.text,
-                        out,
-                    );
+                    self.words(Kind::Reasoning, &message.message_id, index, 0, &reasoning.text, out);
                 }
                 Some(
                     Content::ToolCall(_)
@@ -285,15 +239,7 @@ impl View {
     }
 
     /// Renders a delta of the open message.
-    fn piece(
-        &mut self,
-        kind: Kind,
-        message: &str,
-        part: i32,
-        offset: i32,
-        text: &str,
-        out: &mut Vec<Output>,
-    ) {
+    fn piece(&mut self, kind: Kind, message: &str, part: i32, offset: i32, text: &str, out: &mut Vec<Output>) {
         if self.style.live {
             self.words(kind, message, part, offset, text, out);
         }
@@ -301,15 +247,7 @@ impl View {
 
     /// Renders text of a message, without what was already shown. After a gap nothing is shown until a `sync`
     /// or the final message fills it.
-    fn words(
-        &mut self,
-        kind: Kind,
-        message: &str,
-        part: i32,
-        offset: i32,
-        text: &str,
-        out: &mut Vec<Output>,
-    ) {
+    fn words(&mut self, kind: Kind, message: &str, part: i32, offset: i32, text: &str, out: &mut Vec<Output>) {
         if self.settled.contains(message) {
             return;
         }
@@ -318,13 +256,8 @@ impl View {
             message.clone_into(&mut self.open);
         }
         let heard = self.received_bytes.get(&part).copied().unwrap_or_default();
-        let known = usize::try_from(offset)
-            .ok()
-            .and_then(|offset| heard.checked_sub(offset));
-        let Some(new) = known
-            .and_then(|known| text.get(known..))
-            .filter(|new| !new.is_empty())
-        else {
+        let known = usize::try_from(offset).ok().and_then(|offset| heard.checked_sub(offset));
+        let Some(new) = known.and_then(|known| text.get(known..)).filter(|new| !new.is_empty()) else {
             return;
         };
         if heard == 0 {

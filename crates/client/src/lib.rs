@@ -47,23 +47,14 @@ pub struct Server {
     )]
     api_key: Option<SecretString>,
     /// Certificate authorities (PEM) to trust for TLS [no default: the system's]
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "CONTEXTD_CA_FILE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE", env = "CONTEXTD_CA_FILE", hide_env_values = true)]
     ca_file: Option<PathBuf>,
 }
 
 impl Server {
     /// The address as given.
     pub fn address(&self) -> &str {
-        if self.url.is_empty() {
-            DEFAULT_ADDRESS
-        } else {
-            &self.url
-        }
+        if self.url.is_empty() { DEFAULT_ADDRESS } else { &self.url }
     }
 
     /// The endpoint to connect to, with TLS if the address requires it.
@@ -71,15 +62,13 @@ impl Server {
         let address = self.address();
         let url = url_of(address);
         let encrypted = url.starts_with("https://");
-        let endpoint =
-            Endpoint::from_shared(url).with_context(|| format!("invalid server URL {address}"))?;
+        let endpoint = Endpoint::from_shared(url).with_context(|| format!("invalid server URL {address}"))?;
         if !encrypted {
             return Ok(endpoint);
         }
         let tls = match &self.ca_file {
             Some(path) => {
-                let pem = std::fs::read(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
+                let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
                 ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
             }
             None => ClientTlsConfig::new().with_native_roots(),
@@ -104,9 +93,9 @@ impl Server {
             return Ok(Credential(None));
         };
         let value = format!("Bearer {}", key.expose_secret());
-        let mut value: MetadataValue<Ascii> = value.parse().map_err(|_| {
-            anyhow::anyhow!("the API key contains characters that cannot be sent in a header")
-        })?;
+        let mut value: MetadataValue<Ascii> = value
+            .parse()
+            .map_err(|_| anyhow::anyhow!("the API key contains characters that cannot be sent in a header"))?;
         value.set_sensitive(true);
         Ok(Credential(Some(value)))
     }
@@ -156,15 +145,10 @@ impl Interceptor for Credential {
 }
 
 /// The address from the earlier variable, or the default.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "clap cannot read a second variable for one option"
-)]
+#[expect(clippy::disallowed_methods, reason = "clap cannot read a second variable for one option")]
 fn default_url() -> String {
     let earlier = std::env::var(EARLIER_VARIABLE).ok();
-    earlier
-        .filter(|address| !address.is_empty())
-        .unwrap_or_else(|| DEFAULT_ADDRESS.to_owned())
+    earlier.filter(|address| !address.is_empty()).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned())
 }
 
 /// Trims white space around a key, such as the newline at the end of a file.
@@ -181,9 +165,7 @@ fn url_of(address: &str) -> String {
         ("https://", "https"),
         ("http://", "http"),
     ];
-    let form = forms
-        .iter()
-        .find_map(|(prefix, scheme)| Some((*scheme, address.strip_prefix(prefix)?)));
+    let form = forms.iter().find_map(|(prefix, scheme)| Some((*scheme, address.strip_prefix(prefix)?)));
     let (scheme, hosts) = match form {
         Some(found) => found,
         None if address.contains("://") => return address.to_owned(),
@@ -202,26 +184,15 @@ fn url_of(address: &str) -> String {
 
 /// The response, or the error as text.
 pub fn response_or_error<T>(answer: Result<tonic::Response<T>, Status>) -> anyhow::Result<T> {
-    answer
-        .map(tonic::Response::into_inner)
-        .map_err(|status| anyhow::anyhow!("{}", describe(&status)))
+    answer.map(tonic::Response::into_inner).map_err(|status| anyhow::anyhow!("{}", describe(&status)))
 }
 
 /// An error as text: the server's message, the invalid fields and the reason.
 pub fn describe(status: &Status) -> String {
     let details = status.get_error_details();
-    let fields = details
-        .bad_request()
-        .map(|bad| bad.field_violations.as_slice())
-        .unwrap_or_default();
-    let fields: Vec<String> = fields
-        .iter()
-        .map(|field| format!("; {}: {}", field.field, field.description))
-        .collect();
-    let reason = details.error_info().map_or_else(
-        || format!("{:?}", status.code()),
-        |info| info.reason.clone(),
-    );
+    let fields = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
+    let fields: Vec<String> = fields.iter().map(|field| format!("; {}: {}", field.field, field.description)).collect();
+    let reason = details.error_info().map_or_else(|| format!("{:?}", status.code()), |info| info.reason.clone());
     format!("{}{} ({reason})", status.message(), fields.concat())
 }
 
@@ -254,10 +225,7 @@ mod tests {
             ("localhost", "http://localhost:7070"),
             ("http://localhost", "http://localhost:7070"),
             ("http://localhost:1234/", "http://localhost:1234"),
-            (
-                "https://contextd.example.com",
-                "https://contextd.example.com:443",
-            ),
+            ("https://contextd.example.com", "https://contextd.example.com:443"),
             ("http://a:1,b:2", "http://a:1"),
             ("https://a,https://b:8443", "https://a:443"),
             ("http://[::1]:7070", "http://[::1]:7070"),

@@ -23,17 +23,8 @@ pub struct Finding {
 }
 
 /// All violations in a run.
-pub(super) fn findings(
-    scenario: &Scenario,
-    entries: &Entries,
-    events: &[pb::Event],
-    ran: &DriverExit,
-) -> Vec<Finding> {
-    let mut checks = Checks {
-        entries,
-        turn: Turn::of(entries, events),
-        found: Vec::new(),
-    };
+pub(super) fn findings(scenario: &Scenario, entries: &Entries, events: &[pb::Event], ran: &DriverExit) -> Vec<Finding> {
+    let mut checks = Checks { entries, turn: Turn::of(entries, events), found: Vec::new() };
     checks.process(ran);
     if scenario.expected == Expected::Refused {
         checks.refusal();
@@ -65,19 +56,14 @@ struct Turn {
 
 impl Turn {
     fn of(entries: &Entries, events: &[pb::Event]) -> Self {
-        let request_id = executes(entries)
-            .next()
-            .map(|(_, it)| it.request_id.as_str());
+        let request_id = executes(entries).next().map(|(_, it)| it.request_id.as_str());
         let started = events.iter().find(|event| {
             matches!(&event.payload, Some(Payload::TurnStarted(it)) if Some(it.request_id.as_str()) == request_id)
         });
         let mut turn = Self::default();
         let Some(started) = started else { return turn };
         turn.id.clone_from(&started.turn_id);
-        for event in events
-            .iter()
-            .filter(|event| event.turn_id == started.turn_id)
-        {
+        for event in events.iter().filter(|event| event.turn_id == started.turn_id) {
             if let Some(payload) = &event.payload {
                 turn.read(payload);
             }
@@ -85,10 +71,7 @@ impl Turn {
         turn
     }
 
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "most kinds of events do not matter here"
-    )]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most kinds of events do not matter here")]
     fn read(&mut self, payload: &Payload) {
         match payload {
             Payload::MessageCommitted(committed) => {
@@ -133,10 +116,7 @@ impl Checks<'_> {
     fn process(&mut self, ran: &DriverExit) {
         for (_, entry) in self.entries {
             if let Entry::Garbage(line) = entry {
-                self.wrong(
-                    "driver.line",
-                    format!("wrote a line that is not valid output of a driver: {line:?}"),
-                );
+                self.wrong("driver.line", format!("wrote a line that is not valid output of a driver: {line:?}"));
             }
         }
         if ran.silent {
@@ -147,26 +127,12 @@ impl Checks<'_> {
                 Some(patience.as_secs())
             });
             let waited = waited.unwrap_or_default();
-            self.wrong(
-                "silence.waits",
-                format!("stayed for {waited} s in a stream without even a heartbeat"),
-            );
+            self.wrong("silence.waits", format!("stayed for {waited} s in a stream without even a heartbeat"));
         } else if ran.timed_out {
-            self.wrong(
-                "host.hangs",
-                format!(
-                    "did not end within the timeout{}",
-                    self.last_fault(usize::MAX)
-                ),
-            );
+            self.wrong("host.hangs", format!("did not end within the timeout{}", self.last_fault(usize::MAX)));
         } else if ran.code != Some(0) {
-            let code = ran
-                .code
-                .map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"));
-            self.wrong(
-                "exit.code",
-                format!("ended with {code}{}", self.last_fault(usize::MAX)),
-            );
+            let code = ran.code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"));
+            self.wrong("exit.code", format!("ended with {code}{}", self.last_fault(usize::MAX)));
         }
     }
 
@@ -184,10 +150,7 @@ impl Checks<'_> {
         }
         let reported = lines(self.entries).any(|(_, line)| line.error.is_some());
         if !reported {
-            self.wrong(
-                "refused.unreported",
-                format!("did not report an error{}", self.last_fault(usize::MAX)),
-            );
+            self.wrong("refused.unreported", format!("did not report an error{}", self.last_fault(usize::MAX)));
         }
     }
 
@@ -211,10 +174,7 @@ impl Checks<'_> {
                 break;
             }
             if again.input != first.input {
-                self.wrong(
-                    "request.changed",
-                    format!("repeated ExecuteTurn with a different input{fault}"),
-                );
+                self.wrong("request.changed", format!("repeated ExecuteTurn with a different input{fault}"));
                 break;
             }
         }
@@ -235,8 +195,7 @@ impl Checks<'_> {
     fn waits(&mut self) {
         for (index, (at, entry)) in self.entries.iter().enumerate() {
             let Entry::Fault(fault) = entry else { continue };
-            if !fault.starts_with(FailureMode::Drain.words()) || fault.contains("SubmitToolResults")
-            {
+            if !fault.starts_with(FailureMode::Drain.words()) || fault.contains("SubmitToolResults") {
                 continue;
             }
             let next = executes(self.entries).find(|(next, _)| *next > index);
@@ -265,9 +224,7 @@ impl Checks<'_> {
         let approvals = self.turn.approvals.clone();
         for (id, call) in &approvals {
             let args = arguments(&call.arguments_json);
-            let keep = args["name"]
-                .as_str()
-                .is_some_and(|name| name.starts_with("keep"));
+            let keep = args["name"].as_str().is_some_and(|name| name.starts_with("keep"));
             let right = match keep {
                 true => pb::ApprovalDecision::Deny,
                 false => pb::ApprovalDecision::Approve,
@@ -304,18 +261,13 @@ impl Checks<'_> {
             let id = line.call.as_str();
             let fault = self.last_fault(index);
             if begun.insert(id, index).is_some() {
-                self.wrong(
-                    "calls.twice",
-                    format!("ran the call {id} of `{tool}` twice{fault}"),
-                );
+                self.wrong("calls.twice", format!("ran the call {id} of `{tool}` twice{fault}"));
                 continue;
             }
             let Some(call) = self.turn.requested.get(id) else {
                 self.wrong(
                     "calls.unasked",
-                    format!(
-                        "ran the call {id} of `{tool}`, which the server did not request{fault}"
-                    ),
+                    format!("ran the call {id} of `{tool}`, which the server did not request{fault}"),
                 );
                 continue;
             };
@@ -339,11 +291,7 @@ impl Checks<'_> {
             if !missing.is_empty() {
                 self.wrong(
                     "calls.missing",
-                    format!(
-                        "never ran {}{}",
-                        missing.join(" and "),
-                        self.last_fault(usize::MAX)
-                    ),
+                    format!("never ran {}{}", missing.join(" and "), self.last_fault(usize::MAX)),
                 );
             }
         }
@@ -355,9 +303,7 @@ impl Checks<'_> {
         let mut changed = Vec::new();
         for (index, request) in submits(self.entries) {
             for result in &request.results {
-                let (before, _) = *first
-                    .entry(result.call_id.as_str())
-                    .or_insert((result, index));
+                let (before, _) = *first.entry(result.call_id.as_str()).or_insert((result, index));
                 if before.parts != result.parts || before.outcome != result.outcome {
                     changed.push((result.call_id.clone(), index));
                 }
@@ -366,26 +312,18 @@ impl Checks<'_> {
         for (id, index) in changed {
             self.wrong(
                 "results.changed",
-                format!(
-                    "submitted two different results of the call {id}{}",
-                    self.last_fault(index)
-                ),
+                format!("submitted two different results of the call {id}{}", self.last_fault(index)),
             );
         }
         let open = lines(self.entries).filter(|(_, line)| line.tool.is_some());
         let open = open.filter(|(_, line)| {
-            !self.turn.completed.contains(&line.call)
-                && self.turn.requested.contains_key(&line.call)
+            !self.turn.completed.contains(&line.call) && self.turn.requested.contains_key(&line.call)
         });
         let open: Vec<String> = open.map(|(_, line)| line.call.clone()).collect();
         if (ran.timed_out || ran.code != Some(0)) && !open.is_empty() && self.turn.state.is_none() {
             self.wrong(
                 "results.missing",
-                format!(
-                    "ran {}, but its result never arrived{}",
-                    open.join(", "),
-                    self.last_fault(usize::MAX)
-                ),
+                format!("ran {}, but its result never arrived{}", open.join(", "), self.last_fault(usize::MAX)),
             );
         }
     }
@@ -417,82 +355,43 @@ impl Checks<'_> {
         } else if !is_part(&shown, &said) {
             self.wrong(
                 "text.wrong",
-                format!(
-                    "showed {}, but the text of the turn is {}{fault}",
-                    short(&shown),
-                    short(&said)
-                ),
+                format!("showed {}, but the text of the turn is {}{fault}", short(&shown), short(&said)),
             );
         } else if !ran.timed_out && !ran.silent && self.turn.state.is_some() {
-            self.wrong(
-                "text.missing",
-                format!("showed only {} of {}{fault}", short(&shown), short(&said)),
-            );
+            self.wrong("text.missing", format!("showed only {} of {}{fault}", short(&shown), short(&said)));
         }
     }
 
     /// Checks the end that the driver reported.
     fn end(&mut self, expected: Expected, ran: &DriverExit) {
-        let error =
-            lines(self.entries).find_map(|(index, line)| Some((index, line.error.clone()?)));
+        let error = lines(self.entries).find_map(|(index, line)| Some((index, line.error.clone()?)));
         if let Some((index, error)) = error {
-            self.wrong(
-                "end.error",
-                format!("gave up with the error {error:?}{}", self.last_fault(index)),
-            );
+            self.wrong("end.error", format!("gave up with the error {error:?}{}", self.last_fault(index)));
             return;
         }
         let end: Option<End> = lines(self.entries).find_map(|(_, line)| line.end.clone());
         let Some(end) = end else {
             if !ran.timed_out && !ran.silent {
-                self.wrong(
-                    "end.missing",
-                    format!(
-                        "ended without reporting an end{}",
-                        self.last_fault(usize::MAX)
-                    ),
-                );
+                self.wrong("end.missing", format!("ended without reporting an end{}", self.last_fault(usize::MAX)));
             }
             return;
         };
         let fault = self.last_fault(usize::MAX);
         let Some(state) = self.turn.state else {
-            self.wrong(
-                "end.early",
-                format!("reported the end of a turn that is still running{fault}"),
-            );
+            self.wrong("end.early", format!("reported the end of a turn that is still running{fault}"));
             return;
         };
         if !end.state.eq_ignore_ascii_case(state) {
-            self.wrong(
-                "end.state",
-                format!(
-                    "reported the state {:?} of a turn that is {state}",
-                    end.state
-                ),
-            );
+            self.wrong("end.state", format!("reported the state {:?} of a turn that is {state}", end.state));
         }
         if let Some(turn) = end.turn.filter(|turn| *turn != self.turn.id) {
-            self.wrong(
-                "end.turn",
-                format!(
-                    "reported the end of turn {turn:?}, but its turn was {:?}",
-                    self.turn.id
-                ),
-            );
+            self.wrong("end.turn", format!("reported the end of turn {turn:?}, but its turn was {:?}", self.turn.id));
         }
         let last = self.turn.texts.last().cloned().unwrap_or_default();
-        if let Some(text) = end
-            .text
-            .filter(|text| expected == Expected::Completed && *text != last)
-        {
+        if let Some(text) = end.text.filter(|text| expected == Expected::Completed && *text != last) {
             self.wrong(
                 "end.text",
-                format!(
-                    "reported the text {} of a turn whose last message is {}",
-                    short(&text),
-                    short(&last)
-                ),
+                format!("reported the text {} of a turn whose last message is {}", short(&text), short(&last)),
             );
         }
     }
@@ -510,24 +409,14 @@ impl Checks<'_> {
                 ),
             );
         }
-        if !events
-            .iter()
-            .filter_map(|event| event.payload.as_ref())
-            .any(scenario.shows)
-        {
-            self.wrong(
-                "kit.scenario",
-                "the event that the scenario tests did not happen in this run",
-            );
+        if !events.iter().filter_map(|event| event.payload.as_ref()).any(scenario.shows) {
+            self.wrong("kit.scenario", "the event that the scenario tests did not happen in this run");
         }
         for (_, entry) in self.entries {
             if let Entry::Fault(fault) = entry
                 && fault.starts_with("a failure of the kit")
             {
-                self.found.push(Finding {
-                    check: "kit.scenario",
-                    text: fault.clone(),
-                });
+                self.found.push(Finding { check: "kit.scenario", text: fault.clone() });
             }
         }
     }
@@ -536,45 +425,35 @@ impl Checks<'_> {
     fn last_fault(&self, index: usize) -> String {
         let before = &self.entries[..index.min(self.entries.len())];
         let last = faults(before).next_back();
-        last.map(|fault| format!(", after {fault}"))
-            .unwrap_or_default()
+        last.map(|fault| format!(", after {fault}")).unwrap_or_default()
     }
 }
 
 fn executes(entries: &Entries) -> impl Iterator<Item = (usize, &pb::ExecuteTurnRequest)> {
-    entries
-        .iter()
-        .enumerate()
-        .filter_map(|(index, (_, entry))| {
-            let Entry::Call(Call::Execute(request)) = entry else {
-                return None;
-            };
-            Some((index, request.as_ref()))
-        })
+    entries.iter().enumerate().filter_map(|(index, (_, entry))| {
+        let Entry::Call(Call::Execute(request)) = entry else {
+            return None;
+        };
+        Some((index, request.as_ref()))
+    })
 }
 
 fn submits(entries: &Entries) -> impl Iterator<Item = (usize, &pb::SubmitToolResultsRequest)> {
-    entries
-        .iter()
-        .enumerate()
-        .filter_map(|(index, (_, entry))| {
-            let Entry::Call(Call::Submit(request)) = entry else {
-                return None;
-            };
-            Some((index, request))
-        })
+    entries.iter().enumerate().filter_map(|(index, (_, entry))| {
+        let Entry::Call(Call::Submit(request)) = entry else {
+            return None;
+        };
+        Some((index, request))
+    })
 }
 
 fn lines(entries: &Entries) -> impl Iterator<Item = (usize, &Line)> {
-    entries
-        .iter()
-        .enumerate()
-        .filter_map(|(index, (_, entry))| {
-            let Entry::Line(line) = entry else {
-                return None;
-            };
-            Some((index, line))
-        })
+    entries.iter().enumerate().filter_map(|(index, (_, entry))| {
+        let Entry::Line(line) = entry else {
+            return None;
+        };
+        Some((index, line))
+    })
 }
 
 fn faults(entries: &[(Duration, Entry)]) -> impl DoubleEndedIterator<Item = &String> {

@@ -43,16 +43,8 @@ impl FailureMode {
                 let details = ErrorDetails::with_retry_info(Some(DRAIN_RETRY_DELAY));
                 Status::with_error_details(Code::Unavailable, "the server is stopping", details)
             }
-            Self::Invalid => reason(
-                Code::InvalidArgument,
-                "INVALID_REQUEST",
-                "the request is invalid",
-            ),
-            Self::Denied => reason(
-                Code::PermissionDenied,
-                "PERMISSION_DENIED",
-                "the key lacks permission",
-            ),
+            Self::Invalid => reason(Code::InvalidArgument, "INVALID_REQUEST", "the request is invalid"),
+            Self::Denied => reason(Code::PermissionDenied, "PERMISSION_DENIED", "the key lacks permission"),
         }
     }
 
@@ -107,12 +99,7 @@ pub(super) enum Fault {
     /// This number of calls run, but their responses are lost.
     Lose(Rpc, FailureMode, usize),
     /// This number of calls is refused; if `later` is set, not the first ExecuteTurn.
-    Refuse {
-        rpc: Rpc,
-        how: FailureMode,
-        times: usize,
-        later: bool,
-    },
+    Refuse { rpc: Rpc, how: FailureMode, times: usize, later: bool },
     /// The stream stays open after an event but sends nothing.
     Silence(FaultTrigger),
     /// Events contain fields, values and kinds that hosts do not know.
@@ -128,21 +115,13 @@ impl Fault {
     fn at_call(self, called: Rpc, executes: usize) -> Option<(Verdict, usize)> {
         match self {
             Self::Lose(rpc, how, times) => (rpc == called).then_some((Verdict::Lose(how), times)),
-            Self::Refuse {
-                rpc,
-                how,
-                times,
-                later,
-            } => {
+            Self::Refuse { rpc, how, times, later } => {
                 let comes = rpc == called && (!later || executes > 1);
                 comes.then_some((Verdict::Refuse(how), times))
             }
-            Self::Cut(..)
-            | Self::CutEach(_)
-            | Self::Silence(_)
-            | Self::Unknown
-            | Self::At(..)
-            | Self::WhenRuns(..) => None,
+            Self::Cut(..) | Self::CutEach(_) | Self::Silence(_) | Self::Unknown | Self::At(..) | Self::WhenRuns(..) => {
+                None
+            }
         }
     }
 }
@@ -182,17 +161,9 @@ struct Progress {
 
 impl Plan {
     pub(super) fn new(faults: Vec<Fault>) -> Self {
-        let progress = Progress {
-            fired: vec![0; faults.len()],
-            executes: 0,
-            messages: 0,
-            seq: 0,
-            held: BTreeSet::new(),
-        };
-        Self {
-            faults,
-            progress: Mutex::new(progress),
-        }
+        let progress =
+            Progress { fired: vec![0; faults.len()], executes: 0, messages: 0, seq: 0, held: BTreeSet::new() };
+        Self { faults, progress: Mutex::new(progress) }
     }
 
     /// Whether events are altered.
@@ -229,24 +200,18 @@ impl Plan {
         let new = event.seq > progress.seq;
         progress.seq = progress.seq.max(event.seq);
         if let Some(Payload::ToolCallRequested(pending)) = &event.payload
-            && let Some(call) = pending
-                .call
-                .as_ref()
-                .filter(|call| self.acts_on(&call.tool_name))
+            && let Some(call) = pending.call.as_ref().filter(|call| self.acts_on(&call.tool_name))
         {
             progress.held.insert(call.call_id.clone());
         }
         let mut actions = Vec::new();
         let mut after = StreamAction::Continue;
         for (index, fault) in self.faults.iter().enumerate() {
-            let comes =
-                |on: FaultTrigger| progress.fired[index] == 0 && met(on, event, progress.messages);
+            let comes = |on: FaultTrigger| progress.fired[index] == 0 && met(on, event, progress.messages);
             let fires = match *fault {
                 Fault::Cut(on, _) | Fault::Silence(on) | Fault::At(on, _) => comes(on),
                 Fault::CutEach(_) => new,
-                Fault::Lose(..) | Fault::Refuse { .. } | Fault::Unknown | Fault::WhenRuns(..) => {
-                    false
-                }
+                Fault::Lose(..) | Fault::Refuse { .. } | Fault::Unknown | Fault::WhenRuns(..) => false,
             };
             if !fires {
                 continue;
@@ -269,15 +234,11 @@ impl Plan {
             Call::Execute(_) | Call::Watch(_) | Call::Other => return false,
         };
         let progress = self.progress();
-        results
-            .iter()
-            .any(|result| progress.held.contains(&result.call_id))
+        results.iter().any(|result| progress.held.contains(&result.call_id))
     }
 
     fn acts_on(&self, tool_name: &str) -> bool {
-        self.faults
-            .iter()
-            .any(|fault| matches!(fault, Fault::WhenRuns(tool, _) if *tool == tool_name))
+        self.faults.iter().any(|fault| matches!(fault, Fault::WhenRuns(tool, _) if *tool == tool_name))
     }
 
     /// The actions to run, now that the host runs this tool.

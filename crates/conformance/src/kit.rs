@@ -50,17 +50,11 @@ impl Kit {
     }
 
     /// Runs the scenarios and reports each outcome when its run is over.
-    pub async fn run(
-        &self,
-        options: &Options,
-        mut report: impl FnMut(&Outcome),
-    ) -> anyhow::Result<()> {
+    pub async fn run(&self, options: &Options, mut report: impl FnMut(&Outcome)) -> anyhow::Result<()> {
         let servers = &self.servers;
         let runs = self.plan(options).await?;
         let mut outcomes = stream::iter(runs)
-            .map(|(scenario, variant)| async move {
-                run_one(options, servers, &scenario, variant).await
-            })
+            .map(|(scenario, variant)| async move { run_one(options, servers, &scenario, variant).await })
             .buffered(options.parallel);
         while let Some(outcome) = outcomes.next().await {
             report(&outcome?);
@@ -76,9 +70,9 @@ impl Kit {
     /// The runs that the options select.
     async fn plan(&self, options: &Options) -> anyhow::Result<Vec<(Arc<Scenario>, Variant)>> {
         let wanted = &options.scenarios;
-        let chosen = scenarios().into_iter().filter(|scenario| {
-            wanted.is_empty() || wanted.iter().any(|name| name == scenario.name)
-        });
+        let chosen = scenarios()
+            .into_iter()
+            .filter(|scenario| wanted.is_empty() || wanted.iter().any(|name| name == scenario.name));
         let mut runs = Vec::new();
         for scenario in chosen {
             let scenario = Arc::new(scenario);

@@ -93,11 +93,7 @@ impl Proxy {
         });
         let serving = serve(listener, Arc::clone(&run));
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
-        Ok(Self {
-            address,
-            run,
-            _stop: stop.drop_guard(),
-        })
+        Ok(Self { address, run, _stop: stop.drop_guard() })
     }
 
     /// Records a line of the driver and runs the actions for its tool.
@@ -145,19 +141,15 @@ async fn serve(listener: TcpListener, run: Arc<Run>) {
     let accepting = Arc::clone(&run);
     let incoming = stream::unfold((listener, accepting), async |(listener, run)| {
         let accepted = listener.accept().await;
-        let connection = accepted.map(|(stream, _)| Cuttable {
-            stream,
-            cut: Box::pin(run.connections().clone().cancelled_owned()),
-        });
+        let connection =
+            accepted.map(|(stream, _)| Cuttable { stream, cut: Box::pin(run.connections().clone().cancelled_owned()) });
         Some((connection, (listener, run)))
     });
     let service = tower::service_fn(move |request| {
         let run = Arc::clone(&run);
         async move { Ok::<_, Infallible>(run.answer(request).await) }
     });
-    let served = tonic::transport::Server::builder()
-        .serve_with_incoming(service, incoming)
-        .await;
+    let served = tonic::transport::Server::builder().serve_with_incoming(service, incoming).await;
     if let Err(error) = served {
         tracing::error!(%error, "the proxy stopped");
     }
@@ -173,11 +165,7 @@ impl Run {
         self.record.push(Entry::Call(call.clone()));
         let verdict = self.plan.on_call(&call);
         if let Verdict::Refuse(how) = verdict {
-            self.note(format!(
-                "{} in response to {}",
-                how.words(),
-                head.uri.path()
-            ));
+            self.note(format!("{} in response to {}", how.words(), head.uri.path()));
             return self.fail(how).await;
         }
         if self.plan.holds(&call) {
@@ -213,10 +201,7 @@ impl Run {
         Response::from_parts(head, Body::new(Channelled(receiver)))
     }
 
-    async fn forward(
-        &self,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, tonic::transport::Error> {
+    async fn forward(&self, request: Request<Body>) -> Result<Response<Body>, tonic::transport::Error> {
         let mut channel = self.upstream();
         channel.ready().await?.call(request).await
     }
@@ -323,8 +308,7 @@ impl Run {
             }
         };
         if let Err(status) = done {
-            self.record
-                .push(Entry::Fault(format!("a failure of the kit: {status}")));
+            self.record.push(Entry::Fault(format!("a failure of the kit: {status}")));
         }
     }
 
@@ -352,13 +336,10 @@ impl Run {
                 model: model.to_owned(),
                 ..pb::Session::default()
             }),
-            update_mask: Some(prost_types::FieldMask {
-                paths: vec!["model".to_owned()],
-            }),
+            update_mask: Some(prost_types::FieldMask { paths: vec!["model".to_owned()] }),
             ..pb::UpdateSessionRequest::default()
         };
-        let mut sessions =
-            pb::session_service_client::SessionServiceClient::new(self.direct.clone());
+        let mut sessions = pb::session_service_client::SessionServiceClient::new(self.direct.clone());
         sessions.update_session(request).await.map(drop)
     }
 
@@ -372,16 +353,11 @@ impl Run {
     }
 
     fn connections(&self) -> std::sync::MutexGuard<'_, CancellationToken> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn upstream(&self) -> Channel {
-        self.upstream
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.upstream.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -446,10 +422,7 @@ impl http_body::Body for Channelled {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.0.poll_recv(context)
     }
 }
@@ -488,11 +461,7 @@ impl AsyncRead for Cuttable {
 }
 
 impl AsyncWrite for Cuttable {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(self.stream().poll_write(context, bytes));
         Poll::Ready(written)
     }

@@ -98,10 +98,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            entries: Mutex::default(),
-        }
+        Self { start: Instant::now(), entries: Mutex::default() }
     }
 
     pub(super) fn push(&self, entry: Entry) {
@@ -119,6 +116,5 @@ impl Record {
 /// The number of events sent to the host.
 pub(super) fn sent(entries: &Entries) -> usize {
     let sent = entries.iter();
-    sent.filter(|(_, entry)| matches!(entry, Entry::Sent(_)))
-        .count()
+    sent.filter(|(_, entry)| matches!(entry, Entry::Sent(_))).count()
 }

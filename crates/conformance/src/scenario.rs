@@ -19,8 +19,7 @@ pub(super) const SCRIPTS: &[(&str, &str)] = &[
     ("large", include_str!("scripts/large.json")),
 ];
 
-const EXPECTED_TEXT: &str =
-    "Let me add and wait. The sum is 5. In the end it is 42, and all is done.";
+const EXPECTED_TEXT: &str = "Let me add and wait. The sum is 5. In the end it is 42, and all is done.";
 /// Additional time for a run with a silent stream: hosts may wait for four heartbeats.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -80,10 +79,7 @@ impl Variant {
 
 impl Scenario {
     fn new(name: &'static str, demand: &'static str, runs: &[(&str, &[Fault])]) -> Self {
-        let run = |(name, faults): &(&str, &[Fault])| Variant {
-            name: (*name).to_owned(),
-            faults: faults.to_vec(),
-        };
+        let run = |(name, faults): &(&str, &[Fault])| Variant { name: (*name).to_owned(), faults: faults.to_vec() };
         Self {
             name,
             demand,
@@ -119,9 +115,7 @@ impl Scenario {
             name: format!("{} after message {number}", how.words()),
             faults: vec![Fault::Cut(FaultTrigger::Message(number), how)],
         };
-        (1..messages)
-            .flat_map(|number| ways.map(|how| cut(number, how)))
-            .collect()
+        (1..messages).flat_map(|number| ways.map(|how| cut(number, how))).collect()
     }
 }
 
@@ -156,19 +150,12 @@ fn connections() -> Vec<Scenario> {
     );
     every.every_message = true;
     vec![
-        Scenario::new(
-            "baseline",
-            "A turn with three tool calls, without a fault.",
-            &[("", &[])],
-        ),
+        Scenario::new("baseline", "A turn with three tool calls, without a fault.", &[("", &[])]),
         every,
         Scenario::new(
             "each-event",
             "A turn whose stream breaks after every new event still reaches its end.",
-            &[
-                ("UNAVAILABLE", &[Fault::CutEach(Unavailable)]),
-                ("resets", &[Fault::CutEach(Reset)]),
-            ],
+            &[("UNAVAILABLE", &[Fault::CutEach(Unavailable)]), ("resets", &[Fault::CutEach(Reset)])],
         ),
         Scenario::new(
             "lost-start",
@@ -204,25 +191,14 @@ fn connections() -> Vec<Scenario> {
 /// Servers that do not respond, or refuse.
 fn refusals() -> Vec<Scenario> {
     use FailureMode::{Denied, Drain, Invalid, Unavailable};
-    let refuse = |rpc, how, times, later| Fault::Refuse {
-        rpc,
-        how,
-        times,
-        later,
-    };
+    let refuse = |rpc, how, times, later| Fault::Refuse { rpc, how, times, later };
     let sum = Fault::Cut(FaultTrigger::Text("sum"), Drain);
     let mut refused = Scenario::new(
         "refused",
         "A request that is rejected permanently is reported and not sent again.",
         &[
-            (
-                "INVALID_ARGUMENT",
-                &[refuse(Rpc::Execute, Invalid, usize::MAX, false)],
-            ),
-            (
-                "PERMISSION_DENIED",
-                &[refuse(Rpc::Execute, Denied, usize::MAX, false)],
-            ),
+            ("INVALID_ARGUMENT", &[refuse(Rpc::Execute, Invalid, usize::MAX, false)]),
+            ("PERMISSION_DENIED", &[refuse(Rpc::Execute, Denied, usize::MAX, false)]),
         ],
     );
     refused.expected = Expected::Refused;
@@ -236,25 +212,12 @@ fn refusals() -> Vec<Scenario> {
         Scenario::new(
             "drain",
             "A server that shuts down is not called again before the delay in its RetryInfo.",
-            &[(
-                "",
-                &[
-                    sum,
-                    refuse(Rpc::Execute, Drain, 2, true),
-                    refuse(Rpc::Submit, Drain, 1, false),
-                ],
-            )],
+            &[("", &[sum, refuse(Rpc::Execute, Drain, 2, true), refuse(Rpc::Submit, Drain, 1, false)])],
         ),
         Scenario::new(
             "outage",
             "The host waits while the server is unavailable.",
-            &[(
-                "",
-                &[
-                    refuse(Rpc::Execute, Unavailable, 3, false),
-                    refuse(Rpc::Submit, Unavailable, 3, false),
-                ],
-            )],
+            &[("", &[refuse(Rpc::Execute, Unavailable, 3, false), refuse(Rpc::Submit, Unavailable, 3, false)])],
         ),
         refused,
         silence,
@@ -272,30 +235,18 @@ fn events() -> Vec<Scenario> {
     .says("failing", "Right words now.")
     .shows(|payload| matches!(payload, Payload::ModelFallback(_)));
     fallback.fallback = Some("scripted/other");
-    let mut compaction = Scenario::new(
-        "compaction",
-        "A turn continues after its context is compacted between two steps.",
-        &[("", &[])],
-    )
-    .shows(|payload| matches!(payload, Payload::CompactionCompleted(_)));
+    let mut compaction =
+        Scenario::new("compaction", "A turn continues after its context is compacted between two steps.", &[("", &[])])
+            .shows(|payload| matches!(payload, Payload::CompactionCompleted(_)));
     (compaction.model, compaction.says) = ("long", None);
-    let mut large = Scenario::new(
-        "large",
-        "A result of 2.9 MB is submitted, and a message of 660 kB is received.",
-        &[("", &[])],
-    );
+    let mut large =
+        Scenario::new("large", "A result of 2.9 MB is submitted, and a message of 660 kB is received.", &[("", &[])]);
     (large.model, large.says) = ("large", None);
     vec![
         Scenario::new(
             "unknown",
             "Unknown fields, values and events are ignored, and the seq of the events is remembered.",
-            &[(
-                "",
-                &[
-                    Fault::Unknown,
-                    Fault::Cut(FaultTrigger::Payload(usage), FailureMode::Unavailable),
-                ],
-            )],
+            &[("", &[Fault::Unknown, Fault::Cut(FaultTrigger::Payload(usage), FailureMode::Unavailable)])],
         ),
         Scenario::new(
             "retry",
@@ -312,14 +263,8 @@ fn events() -> Vec<Scenario> {
             "A call that needs approval runs when it is approved, and never when it is denied.",
             &[
                 ("", &[]),
-                (
-                    "each event cut",
-                    &[Fault::CutEach(FailureMode::Unavailable)],
-                ),
-                (
-                    "lost responses",
-                    &[Fault::Lose(Rpc::Submit, FailureMode::Unavailable, 3)],
-                ),
+                ("each event cut", &[Fault::CutEach(FailureMode::Unavailable)]),
+                ("lost responses", &[Fault::Lose(Rpc::Submit, FailureMode::Unavailable, 3)]),
             ],
         )
         .says("approval", "Cleaning up. Cleaned up."),
@@ -332,13 +277,7 @@ fn meanwhile() -> Vec<Scenario> {
     let mut interrupt = Scenario::new(
         "interrupt",
         "A turn that is interrupted while tools run ends as cancelled, and late results cause no error.",
-        &[(
-            "",
-            &[Fault::WhenRuns(
-                "slow",
-                Action::Enqueue("Stop.", Delivery::Interrupt),
-            )],
-        )],
+        &[("", &[Fault::WhenRuns("slow", Action::Enqueue("Stop.", Delivery::Interrupt))])],
     )
     .says("stopped", "Working. ")
     .shows(|payload| matches!(payload, Payload::TurnCancelled(_)));
@@ -349,10 +288,7 @@ fn meanwhile() -> Vec<Scenario> {
             "A message that is queued during the last response is answered in the same turn.",
             &[("", &[Fault::At(FaultTrigger::Text("end"), Action::Enqueue("Also this.", Delivery::Asap))])],
         )
-        .says(
-            "pauses",
-            "Let me add and wait. The sum is 5. In the end it is 42, and all is done. And also noted.",
-        )
+        .says("pauses", "Let me add and wait. The sum is 5. In the end it is 42, and all is done. And also noted.")
         .shows(|payload| matches!(payload, Payload::MessagesApplied(_))),
         interrupt,
         Scenario::new(

@@ -28,8 +28,7 @@ use super::{
     scenario::{SCRIPTS, Scenario},
 };
 use contextd_proto::{
-    self as pb, session_service_client::SessionServiceClient,
-    turn_service_client::TurnServiceClient,
+    self as pb, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 
 /// Time limit of a start; the first start creates a database cluster.
@@ -112,10 +111,9 @@ impl Servers {
 
     /// Creates a session for one run.
     pub(super) async fn create_session(&self, id: &str, scenario: &Scenario) -> anyhow::Result<()> {
-        let fallback = scenario.fallback.map(|model| pb::Policy {
-            fallback_models: vec![model.to_owned()],
-            ..pb::Policy::default()
-        });
+        let fallback = scenario
+            .fallback
+            .map(|model| pb::Policy { fallback_models: vec![model.to_owned()], ..pb::Policy::default() });
         let request = pb::CreateSessionRequest {
             session: Some(pb::Session {
                 session_id: id.to_owned(),
@@ -142,10 +140,7 @@ impl Servers {
                 page_size: PAGE,
                 ..pb::ListEventsRequest::default()
             };
-            let page = turns
-                .list_events(request)
-                .await
-                .context("cannot read the events")?;
+            let page = turns.list_events(request).await.context("cannot read the events")?;
             let page = page.into_inner();
             after_seq = page.next_after_seq;
             events.extend(page.events);
@@ -181,10 +176,7 @@ fn make_place(place: &Path) -> std::io::Result<()> {
 }
 
 async fn start(setup: &Setup, place: &Path, more: &[(&str, &OsStr)]) -> anyhow::Result<Replica> {
-    let log = fs::File::options()
-        .create(true)
-        .append(true)
-        .open(place.join("log"))?;
+    let log = fs::File::options().create(true).append(true).open(place.join("log"))?;
     let mut process = Command::new(&setup.program)
         .arg("serve")
         .env_clear()
@@ -215,8 +207,5 @@ async fn start(setup: &Setup, place: &Path, more: &[(&str, &OsStr)]) -> anyhow::
         bail!("unexpected output {ready:?}");
     };
     let endpoint = Endpoint::from_shared(format!("http://{}", address.trim()))?;
-    Ok(Replica {
-        process,
-        channel: endpoint.connect_lazy(),
-    })
+    Ok(Replica { process, channel: endpoint.connect_lazy() })
 }

@@ -1,35 +1,24 @@
 //! Writes the checks of requests from the option `limit` of their fields: an implementation of `Limited` for each message
 //! that a request can contain, and a constant for each limited text, size or number. A field whose option does not fit its
 //! type, or that could be of any size, fails the build.
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the enums are of protobuf, most of whose types no request uses"
-)]
+#![expect(clippy::wildcard_enum_match_arm, reason = "the enums are of protobuf, most of whose types no request uses")]
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use heck::{ToShoutySnakeCase as _, ToSnakeCase as _, ToUpperCamelCase as _};
 use protox::prost_reflect::{
-    Cardinality, DescriptorPool, DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind,
-    MessageDescriptor, Value,
+    Cardinality, DescriptorPool, DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor, Value,
 };
 
 const PACKAGE: &str = "contextd.v1";
 
 /// The Rust source of all checks.
 pub(crate) fn generate(pool: &DescriptorPool) -> Result<String, String> {
-    let option = pool
-        .get_extension_by_name("contextd.v1.limit")
-        .ok_or("proto/ has no option contextd.v1.limit")?;
+    let option = pool.get_extension_by_name("contextd.v1.limit").ok_or("proto/ has no option contextd.v1.limit")?;
     let mut todo: Vec<_> = pool
         .services()
         .filter(|service| service.package_name() == PACKAGE)
-        .flat_map(|service| {
-            service
-                .methods()
-                .map(|method| method.input())
-                .collect::<Vec<_>>()
-        })
+        .flat_map(|service| service.methods().map(|method| method.input()).collect::<Vec<_>>())
         .collect();
     let mut done = BTreeSet::new();
     let mut source = String::new();
@@ -37,10 +26,7 @@ pub(crate) fn generate(pool: &DescriptorPool) -> Result<String, String> {
         if !done.insert(message.full_name().to_owned()) {
             continue;
         }
-        let fields = message
-            .fields()
-            .map(|field| Field::new(field, &option))
-            .collect::<Result<Vec<_>, _>>()?;
+        let fields = message.fields().map(|field| Field::new(field, &option)).collect::<Result<Vec<_>, _>>()?;
         todo.extend(fields.iter().filter_map(Field::nested));
         source += &implementation(&message, &fields);
     }
@@ -83,12 +69,7 @@ impl Limit {
         let mut limit = Self::default();
         for (field, value) in option.fields() {
             let wrong = || format!("{} has an unexpected type", field.full_name());
-            let number = || {
-                value
-                    .as_i64()
-                    .or_else(|| value.as_i32().map(i64::from))
-                    .ok_or_else(wrong)
-            };
+            let number = || value.as_i64().or_else(|| value.as_i32().map(i64::from)).ok_or_else(wrong);
             let flag = || value.as_bool().ok_or_else(wrong);
             let text = || value.as_str().ok_or_else(wrong);
             let float = || value.as_f64().ok_or_else(wrong);
@@ -154,9 +135,7 @@ impl Limit {
             Kind::Bytes => &["bytes"],
             Kind::Double => &["min", "max", "above"],
             Kind::Int32 | Kind::Int64 => &["min", "max", "capped"],
-            Kind::Message(message) if message.full_name() == "google.protobuf.Duration" => {
-                &["shortest", "longest"]
-            }
+            Kind::Message(message) if message.full_name() == "google.protobuf.Duration" => &["shortest", "longest"],
             _ => &[],
         }
     }
@@ -164,11 +143,7 @@ impl Limit {
     /// Checks that the limit fits a single value of this kind, and bounds it.
     fn check(&self, kind: &Kind) -> Result<(), String> {
         let fitting = Self::fitting(kind);
-        if let Some(wrong) = self
-            .specific()
-            .into_iter()
-            .find(|name| !fitting.contains(name))
-        {
+        if let Some(wrong) = self.specific().into_iter().find(|name| !fitting.contains(name)) {
             return Err(format!("`{wrong}` does not fit its type"));
         }
         let bounded = match kind {
@@ -178,9 +153,7 @@ impl Limit {
             Kind::Int32 | Kind::Int64 | Kind::Bool | Kind::Enum(_) | Kind::Message(_) => true,
             _ => return Err("is not implemented for its type".to_owned()),
         };
-        bounded
-            .then_some(())
-            .ok_or_else(|| "has no limit".to_owned())
+        bounded.then_some(()).ok_or_else(|| "has no limit".to_owned())
     }
 
     /// The maximum length of a text and its allowed characters, as Rust source.
@@ -195,28 +168,20 @@ impl Limit {
         ];
         forms
             .into_iter()
-            .find_map(|(most, unit, form)| {
-                Some(format!("size: Size::{unit}({}), form: Form::{form}", most?))
-            })
+            .find_map(|(most, unit, form)| Some(format!("size: Size::{unit}({}), form: Form::{form}", most?)))
             .unwrap_or_else(|| "size: Size::Request, form: Form::Any".to_owned())
     }
 
     /// A `TextLimit` as Rust source.
     fn text(&self) -> String {
-        format!(
-            "TextLimit {{ required: {}, {} }}",
-            self.required,
-            self.size()
-        )
+        format!("TextLimit {{ required: {}, {} }}", self.required, self.size())
     }
 }
 
 /// Seconds of a duration such as "90s", "1m", "24h" or "7d".
 fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration such as 10s, 5m, 24h or 7d");
-    let (number, unit) = text
-        .split_at_checked(text.len().saturating_sub(1))
-        .ok_or_else(wrong)?;
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let unit = match unit {
         "s" => 1,
         "m" => 60,
@@ -224,10 +189,7 @@ fn seconds(text: &str) -> Result<u64, String> {
         "d" => 24 * 60 * 60,
         _ => return Err(wrong()),
     };
-    number
-        .parse::<u64>()
-        .map(|number| number * unit)
-        .map_err(|_| wrong())
+    number.parse::<u64>().map(|number| number * unit).map_err(|_| wrong())
 }
 
 impl Field {
@@ -249,11 +211,7 @@ impl Field {
         if self.limit.output_only || self.limit.refused {
             return None;
         }
-        let kind = if self.descriptor.is_map() {
-            map_value(&self.descriptor)
-        } else {
-            self.descriptor.kind()
-        };
+        let kind = if self.descriptor.is_map() { map_value(&self.descriptor) } else { self.descriptor.kind() };
         match kind {
             Kind::Message(message) if message.package_name() == PACKAGE => Some(message),
             _ => None,
@@ -279,11 +237,7 @@ impl Field {
             let element = Limit::default();
             let element = limit.element.as_deref().unwrap_or(&element);
             let mut checks = self.check_items(&at);
-            let value = if by_copy(&descriptor.kind()) {
-                "*value"
-            } else {
-                "value"
-            };
+            let value = if by_copy(&descriptor.kind()) { "*value" } else { "value" };
             if let Some(check) = single("at", value, &descriptor.kind(), element, false) {
                 let items = items_to_check(limit);
                 let _ = write!(
@@ -294,37 +248,22 @@ impl Field {
             return checks;
         }
         if is_optional(descriptor) {
-            let copy = if by_copy(&descriptor.kind()) {
-                "*value"
-            } else {
-                "value"
-            };
+            let copy = if by_copy(&descriptor.kind()) { "*value" } else { "value" };
             let check = single(&at, copy, &descriptor.kind(), limit, true).unwrap_or_default();
             return if limit.required {
-                format!(
-                    "match &self.{name} {{ Some(value) => {{ {check} }} None => found.required({at}) }}"
-                )
+                format!("match &self.{name} {{ Some(value) => {{ {check} }} None => found.required({at}) }}")
             } else if check.is_empty() {
                 String::new()
             } else {
                 format!("if let Some(value) = &self.{name} {{ {check} }}")
             };
         }
-        let value = if by_copy(&descriptor.kind()) {
-            format!("self.{name}")
-        } else {
-            format!("&self.{name}")
-        };
+        let value = if by_copy(&descriptor.kind()) { format!("self.{name}") } else { format!("&self.{name}") };
         single(&at, &value, &descriptor.kind(), limit, false).unwrap_or_default()
     }
 
     fn check_items(&self, at: &str) -> String {
-        let Limit {
-            required,
-            items,
-            conditional,
-            ..
-        } = self.limit;
+        let Limit { required, items, conditional, .. } = self.limit;
         let name = self.name();
         let most = match items {
             Some(items) if !conditional => format!("Some({items})"),
@@ -342,8 +281,7 @@ impl Field {
         let key = self.limit.key.as_deref().unwrap_or(&none);
         let value = self.limit.element.as_deref().unwrap_or(&none);
         let key = single("at", "key", &Kind::String, key, false).unwrap_or_default();
-        let value =
-            single("at", "value", &map_value(&self.descriptor), value, false).unwrap_or_default();
+        let value = single("at", "value", &map_value(&self.descriptor), value, false).unwrap_or_default();
         let items = self.check_items(at);
         format!(
             "{items} {{ let at = {at}; for (key, value) in &self.{name} {{ let at = at.key(key); {key} {value} }} }}"
@@ -377,12 +315,8 @@ impl Field {
         }
         match descriptor.kind() {
             Kind::String => Some(format!("pub const {name}: TextLimit = {};", limit.text())),
-            Kind::Bytes => limit
-                .bytes
-                .map(|bytes| format!("pub const {name}: usize = {bytes};")),
-            Kind::Int32 | Kind::Int64 => limit
-                .capped
-                .map(|max| format!("pub const {name}: i32 = {max};")),
+            Kind::Bytes => limit.bytes.map(|bytes| format!("pub const {name}: usize = {bytes};")),
+            Kind::Int32 | Kind::Int64 => limit.capped.map(|max| format!("pub const {name}: i32 = {max};")),
             _ => None,
         }
     }
@@ -399,11 +333,7 @@ fn check_fit(field: &FieldDescriptor, limit: &Limit) -> Result<(), String> {
     }
     let is_text = matches!(field.kind(), Kind::String | Kind::Bytes);
     if field.is_map() {
-        limit
-            .key
-            .as_deref()
-            .ok_or("has no `key`")?
-            .check(&Kind::String)?;
+        limit.key.as_deref().ok_or("has no `key`")?.check(&Kind::String)?;
         return element.check(&map_value(field));
     }
     if is_text || limit.element.is_some() {
@@ -429,8 +359,7 @@ fn by_copy(kind: &Kind) -> bool {
     match kind {
         Kind::String | Kind::Bytes => false,
         Kind::Message(message) => {
-            message.full_name() == "google.protobuf.Duration"
-                || message.full_name() == "google.protobuf.Timestamp"
+            message.full_name() == "google.protobuf.Duration" || message.full_name() == "google.protobuf.Timestamp"
         }
         _ => true,
     }
@@ -438,9 +367,7 @@ fn by_copy(kind: &Kind) -> bool {
 
 /// Elements after the maximum are rejected with the list, and not checked one by one.
 fn items_to_check(limit: &Limit) -> String {
-    limit
-        .items
-        .map_or_else(String::new, |items| format!(".take({items})"))
+    limit.items.map_or_else(String::new, |items| format!(".take({items})"))
 }
 
 /// The statement that checks a single value. `None` if every value is valid.
@@ -452,49 +379,32 @@ fn single(at: &str, value: &str, kind: &Kind, limit: &Limit, is_present: bool) -
             (!is_free).then(|| format!("check::text({at}, {value}, &{}, found);", limit.text()))
         }
         Kind::Bytes => {
-            let most = limit
-                .bytes
-                .filter(|_| !limit.conditional)
-                .map_or("usize::MAX".to_owned(), |bytes| bytes.to_string());
-            Some(format!(
-                "check::bytes({at}, {value}, {required}, {most}, found);"
-            ))
+            let most =
+                limit.bytes.filter(|_| !limit.conditional).map_or("usize::MAX".to_owned(), |bytes| bytes.to_string());
+            Some(format!("check::bytes({at}, {value}, {required}, {most}, found);"))
         }
         Kind::Int32 | Kind::Int64 => {
             let min = limit.min.unwrap_or(0.0);
-            let max = limit
-                .max
-                .map_or("None".to_owned(), |max| format!("Some({max})"));
+            let max = limit.max.map_or("None".to_owned(), |max| format!("Some({max})"));
             let required = required && !is_present;
-            Some(format!(
-                "check::integer({at}, i64::from({value}), {required}, {min}, {max}, found);"
-            ))
+            Some(format!("check::integer({at}, i64::from({value}), {required}, {min}, {max}, found);"))
         }
         Kind::Double => {
             let max = limit.max.unwrap_or(f64::MAX);
             Some(match limit.above {
                 Some(above) => format!("check::above({at}, {value}, {above:?}, {max:?}, found);"),
-                None => format!(
-                    "check::between({at}, {value}, {:?}, {max:?}, found);",
-                    limit.min.unwrap_or(f64::MIN)
-                ),
+                None => format!("check::between({at}, {value}, {:?}, {max:?}, found);", limit.min.unwrap_or(f64::MIN)),
             })
         }
         Kind::Enum(choices) => {
             let name = choices.name().to_upper_camel_case();
-            Some(format!(
-                "check::choice::<crate::{name}>({at}, {value}, {required}, found);"
-            ))
+            Some(format!("check::choice::<crate::{name}>({at}, {value}, {required}, found);"))
         }
         Kind::Message(message) => match message.full_name() {
             "google.protobuf.Duration" => {
                 let shortest = limit.shortest.unwrap_or(0);
-                let longest = limit
-                    .longest
-                    .map_or("None".to_owned(), |longest| format!("Some({longest})"));
-                Some(format!(
-                    "check::duration({at}, {value}, {shortest}, {longest}, found);"
-                ))
+                let longest = limit.longest.map_or("None".to_owned(), |longest| format!("Some({longest})"));
+                Some(format!("check::duration({at}, {value}, {shortest}, {longest}, found);"))
             }
             "google.protobuf.Timestamp" => Some(format!("check::timestamp({at}, {value}, found);")),
             name if name.starts_with("google.protobuf.") => None,
@@ -508,11 +418,7 @@ fn single(at: &str, value: &str, kind: &Kind, limit: &Limit, is_present: bool) -
 fn implementation(message: &MessageDescriptor, fields: &[Field]) -> String {
     let name = message.name();
     let module = name.to_snake_case();
-    let alone = || {
-        fields
-            .iter()
-            .filter(|field| !is_in_oneof(&field.descriptor))
-    };
+    let alone = || fields.iter().filter(|field| !is_in_oneof(&field.descriptor));
     let checks: String = alone().map(Field::check).collect();
     let clears: String = alone().map(Field::clear).collect();
     let mut check_choices = String::new();
@@ -520,62 +426,33 @@ fn implementation(message: &MessageDescriptor, fields: &[Field]) -> String {
     for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
         let path = format!("crate::{module}::{}", oneof.name().to_upper_camel_case());
         let (mut check_arms, mut clear_arms) = (String::new(), String::new());
-        for field in fields.iter().filter(|field| {
-            field
-                .descriptor
-                .containing_oneof()
-                .is_some_and(|it| it.name() == oneof.name())
-        }) {
+        for field in fields
+            .iter()
+            .filter(|field| field.descriptor.containing_oneof().is_some_and(|it| it.name() == oneof.name()))
+        {
             let variant = field.name().to_upper_camel_case();
-            let copy = if by_copy(&field.descriptor.kind()) {
-                "*value"
-            } else {
-                "value"
-            };
+            let copy = if by_copy(&field.descriptor.kind()) { "*value" } else { "value" };
             let at = format!("at.field({:?})", field.name());
             let is_checked = !(field.limit.output_only || field.limit.refused);
-            let check = if is_checked {
-                single(&at, copy, &field.descriptor.kind(), &field.limit, true)
-            } else {
-                None
-            };
+            let check = if is_checked { single(&at, copy, &field.descriptor.kind(), &field.limit, true) } else { None };
             let _ = write!(
                 check_arms,
                 "Some({path}::{variant}(value)) => {{ {} }}",
                 check.unwrap_or("let _ = value;".to_owned())
             );
-            let clear = if field.nested().is_some() {
-                "value.clear_output_only();"
-            } else {
-                "let _ = value;"
-            };
-            let _ = write!(
-                clear_arms,
-                "Some({path}::{variant}(value)) => {{ {clear} }}"
-            );
+            let clear = if field.nested().is_some() { "value.clear_output_only();" } else { "let _ = value;" };
+            let _ = write!(clear_arms, "Some({path}::{variant}(value)) => {{ {clear} }}");
         }
         let name = oneof.name();
-        let _ = write!(
-            check_choices,
-            "match &self.{name} {{ {check_arms} None => {{}} }}"
-        );
-        let _ = write!(
-            clear_choices,
-            "match &mut self.{name} {{ {clear_arms} None => {{}} }}"
-        );
+        let _ = write!(check_choices, "match &self.{name} {{ {check_arms} None => {{}} }}");
+        let _ = write!(clear_choices, "match &mut self.{name} {{ {clear_arms} None => {{}} }}");
     }
     let constants: String = fields.iter().filter_map(Field::constant).collect();
     let constants = if constants.is_empty() {
         String::new()
     } else {
-        let text = if constants.contains("TextLimit") {
-            "use super::{Form, Size, TextLimit};"
-        } else {
-            ""
-        };
-        format!(
-            "/// Limits of [`{name}`](crate::{name}).\npub mod {module} {{ {text} {constants} }}\n"
-        )
+        let text = if constants.contains("TextLimit") { "use super::{Form, Size, TextLimit};" } else { "" };
+        format!("/// Limits of [`{name}`](crate::{name}).\npub mod {module} {{ {text} {constants} }}\n")
     };
     format!(
         "impl Limited for crate::{name} {{\n\
@@ -585,7 +462,5 @@ fn implementation(message: &MessageDescriptor, fields: &[Field]) -> String {
 }
 
 fn is_in_oneof(field: &FieldDescriptor) -> bool {
-    field
-        .containing_oneof()
-        .is_some_and(|oneof| !oneof.is_synthetic())
+    field.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic())
 }

@@ -12,10 +12,7 @@ use protox::prost_reflect::DescriptorPool;
 
 const ROOT: &str = "../../proto";
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "cargo passes OUT_DIR as a variable"
-)]
+#[expect(clippy::disallowed_methods, reason = "cargo passes OUT_DIR as a variable")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed={ROOT}");
     println!("cargo:rerun-if-changed=build");
@@ -25,16 +22,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     files.sort();
     let mut compiler = protox::Compiler::new([ROOT])?;
     // With comments, which tools show by reflection.
-    compiler
-        .include_source_info(true)
-        .include_imports(true)
-        .open_files(&files)?;
+    compiler.include_source_info(true).include_imports(true).open_files(&files)?;
     every_rpc_declares_its_access(&compiler.descriptor_pool())?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(
-        out.join("limits.rs"),
-        limits::generate(&compiler.descriptor_pool())?,
-    )?;
+    fs::write(out.join("limits.rs"), limits::generate(&compiler.descriptor_pool())?)?;
     fs::write(out.join("rpc.rs"), rpc::names(&compiler.descriptor_pool()))?;
     fs::write(out.join("ids.rs"), rpc::ids(&compiler.descriptor_pool()))?;
     fs::write(
@@ -43,33 +34,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
     let mut files = compiler.file_descriptor_set();
     // The server refuses deprecated fields by name, so warnings about them would be noise.
-    let messages = files
-        .file
-        .iter_mut()
-        .flat_map(|file| &mut file.message_type);
+    let messages = files.file.iter_mut().flat_map(|file| &mut file.message_type);
     for field in messages.flat_map(|message| &mut message.field) {
         if let Some(options) = &mut field.options {
             options.deprecated = None;
         }
     }
     // Maps are ordered, so that the same request always has the same bytes (and hash).
-    tonic_prost_build::configure()
-        .btree_map(".")
-        .codec_path("crate::codec::Codec")
-        .compile_fds(files)?;
+    tonic_prost_build::configure().btree_map(".").codec_path("crate::codec::Codec").compile_fds(files)?;
     Ok(())
 }
 
 /// The server denies everyone an RPC without the option. The build fails before such an RPC is shipped.
 fn every_rpc_declares_its_access(pool: &DescriptorPool) -> Result<(), String> {
     const OPTION: &str = "contextd.v1.access";
-    let option = pool
-        .get_extension_by_name(OPTION)
-        .ok_or_else(|| format!("proto/ has no option {OPTION}"))?;
-    for service in pool
-        .services()
-        .filter(|it| it.package_name() == "contextd.v1")
-    {
+    let option = pool.get_extension_by_name(OPTION).ok_or_else(|| format!("proto/ has no option {OPTION}"))?;
+    for service in pool.services().filter(|it| it.package_name() == "contextd.v1") {
         for method in service.methods() {
             let access = method.options().get_extension(&option).as_enum_number();
             if access.is_none_or(|access| access == 0) {

@@ -10,10 +10,7 @@ pub(crate) fn names(pool: &DescriptorPool) -> String {
     let constant = |method: MethodDescriptor| {
         let name = method.name().to_shouty_snake_case();
         let service = method.parent_service().full_name().to_owned();
-        format!(
-            "pub const {name}: &str = \"{service}/{}\";\n",
-            method.name()
-        )
+        format!("pub const {name}: &str = \"{service}/{}\";\n", method.name())
     };
     methods(pool).into_iter().map(constant).collect()
 }
@@ -44,16 +41,10 @@ fn implementation(request: &MessageDescriptor) -> String {
     };
     let others = [
         ("turn_id", "fn turn(&self) -> &str { &self.turn_id }"),
-        (
-            "tenant_id",
-            "fn managed_tenant(&self) -> Option<&str> { Some(&self.tenant_id) }",
-        ),
+        ("tenant_id", "fn managed_tenant(&self) -> Option<&str> { Some(&self.tenant_id) }"),
         ("key_id", "fn managed_key(&self) -> &str { &self.key_id }"),
     ];
-    let others: String = others
-        .iter()
-        .filter_map(|(field, method)| has(field).then_some(*method))
-        .collect();
+    let others: String = others.iter().filter_map(|(field, method)| has(field).then_some(*method)).collect();
     let name = request.name();
     format!("impl RequestIds for crate::{name} {{ {session} {others} }}\n")
 }

@@ -35,16 +35,10 @@ where
     type Decoder = ProstDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::new(
-            INITIAL_BUFFER_BYTES,
-            YIELD_THRESHOLD_BYTES,
-        ))
+        ProstEncoder::new(BufferSettings::new(INITIAL_BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(
-            INITIAL_BUFFER_BYTES,
-            YIELD_THRESHOLD_BYTES,
-        ))
+        ProstDecoder::new(BufferSettings::new(INITIAL_BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
     }
 }

@@ -25,5 +25,4 @@ pub mod rpc {
 tonic::include_proto!("contextd.v1");
 
 /// The descriptor set of all services, for reflection.
-pub const DESCRIPTOR_SET: &[u8] =
-    include_bytes!(concat!(env!("OUT_DIR"), "/contextd_descriptor.bin"));
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contextd_descriptor.bin"));

@@ -35,21 +35,10 @@ pub(super) enum Action {
         )]
         metadata: Vec<(String, String)>,
         /// Only sessions with an id or title that begins with this [no default: any]
-        #[arg(
-            long,
-            value_name = "TEXT",
-            env = "CONTEXTD_PREFIX",
-            hide_env_values = true
-        )]
+        #[arg(long, value_name = "TEXT", env = "CONTEXTD_PREFIX", hide_env_values = true)]
         prefix: Option<String>,
         /// Maximum number of sessions to list.
-        #[arg(
-            long,
-            value_name = "SESSIONS",
-            env = "CONTEXTD_MOST",
-            hide_env_values = true,
-            default_value = "100"
-        )]
+        #[arg(long, value_name = "SESSIONS", env = "CONTEXTD_MOST", hide_env_values = true, default_value = "100")]
         most: usize,
     },
     /// Show a session: its state, owner and metadata.
@@ -86,13 +75,7 @@ fn entry_of(entry: &str) -> Result<(String, String), String> {
 
 pub(super) async fn run(action: Action) -> anyhow::Result<()> {
     match action {
-        Action::List {
-            server,
-            states,
-            metadata,
-            prefix,
-            most,
-        } => {
+        Action::List { server, states, metadata, prefix, most } => {
             let filter = pb::SessionFilter {
                 states: states.into_iter().map(i32::from).collect(),
                 metadata: metadata.into_iter().collect(),
@@ -157,10 +140,7 @@ fn held(session: &pb::Session) -> Option<String> {
     Some(format!("held by {} until {until}", session.holder))
 }
 
-async fn show(
-    client: &mut SessionServiceClient<Connection>,
-    session_id: String,
-) -> anyhow::Result<()> {
+async fn show(client: &mut SessionServiceClient<Connection>, session_id: String) -> anyhow::Result<()> {
     let request = pb::GetSessionRequest { session_id };
     let answer = response_or_error(client.get_session(request).await)?;
     let session = answer.session.unwrap_or_default();

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::model::{
-    AppliedMessage, CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, DropReason,
-    Ending, Failure, FailureReason, Generation, Limits, MessageId, Payload, PruneReport, Restored,
-    TokenBasis, TokenCount, ToolCall, ToolExecutor, TurnResult, UsagePurpose,
+    AppliedMessage, CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, DropReason, Ending, Failure,
+    FailureReason, Generation, Limits, MessageId, Payload, PruneReport, Restored, TokenBasis, TokenCount, ToolCall,
+    ToolExecutor, TurnResult, UsagePurpose,
     event::{
-        CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
-        UnsupportedPart, UnsupportedSetting, UsageRecorded,
+        CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted, UnsupportedPart,
+        UnsupportedSetting, UsageRecorded,
     },
     generation::{Setting, Unsupported},
     media::OmittedMedia,
@@ -54,22 +54,14 @@ pub(in crate::codec) fn payloads() -> Vec<Payload> {
         tool_timeout: second,
         grace: second,
     };
-    let context = TokenCount {
-        tokens: 1,
-        basis: TokenBasis::Heuristic,
-        margin: 0,
-        estimator: "chars".to_owned(),
-    };
+    let context = TokenCount { tokens: 1, basis: TokenBasis::Heuristic, margin: 0, estimator: "chars".to_owned() };
     let cancelled = Ending::Cancelled {
         cause: CancelCause::Requested,
         outcome: CancelOutcome::None,
         reason: "enough".to_owned(),
         undone: None,
     };
-    let ended = |ending| Payload::TurnEnded {
-        ending,
-        result: TurnResult::default(),
-    };
+    let ended = |ending| Payload::TurnEnded { ending, result: TurnResult::default() };
     vec![
         Payload::TurnStarted(TurnStarted {
             request: None,
@@ -78,42 +70,21 @@ pub(in crate::codec) fn payloads() -> Vec<Payload> {
             tool_names: vec![name.clone()],
             input: None,
         }),
-        Payload::StepStarted(StepStarted {
-            model: model.clone(),
-            revision: 1,
-            context,
-            window: 1000,
-            reserve: 100,
-        }),
+        Payload::StepStarted(StepStarted { model: model.clone(), revision: 1, context, window: 1000, reserve: 100 }),
         Payload::MessageCommitted { message },
         Payload::ToolCallRequested {
-            call: ToolCall {
-                id: call.clone(),
-                name: name.clone(),
-                arguments: "{}".to_owned(),
-            },
+            call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },
             timeout: second,
             edited: false,
             executor: ToolExecutor::Host,
         },
         Payload::ApprovalRequested {
-            call: ToolCall {
-                id: call.clone(),
-                name: name.clone(),
-                arguments: "{}".to_owned(),
-            },
+            call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },
             timeout: second,
         },
         Payload::ToolCallCompleted { call: call.clone() },
-        Payload::ToolCallCancelled {
-            call: call.clone(),
-            name,
-            reason: CallCancelReason::TurnEnded,
-        },
-        Payload::ActionRequired {
-            results: vec![call],
-            approvals: Vec::new(),
-        },
+        Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
+        Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
         usage_recorded(model),
         Payload::UnsupportedPart(UnsupportedPart {
             left_out: left_out(),
@@ -121,27 +92,16 @@ pub(in crate::codec) fn payloads() -> Vec<Payload> {
             model: "scripted/demo".to_owned(),
         }),
         Payload::UnsupportedSetting(UnsupportedSetting {
-            unsupported: Unsupported {
-                setting: Setting::TopK,
-                why: "It has none.".to_owned(),
-            },
+            unsupported: Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() },
             provider: "a".to_owned(),
             model: "a/b".to_owned(),
         }),
-        Payload::TurnRetrying(TurnRetrying {
-            failure: failure.clone(),
-            next_attempt: 2,
-            delay: second,
-            voided: None,
-        }),
+        Payload::TurnRetrying(TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None }),
         Payload::ModelSwitched(ModelSwitched {
             from: "a/b".to_owned(),
             to: "a/c".to_owned(),
             revision: 2,
-            generation: Generation {
-                seed: Some(7),
-                ..Generation::default()
-            },
+            generation: Generation { seed: Some(7), ..Generation::default() },
         }),
         Payload::ModelFallback(ModelFallback {
             from: "a/b".to_owned(),
@@ -150,19 +110,9 @@ pub(in crate::codec) fn payloads() -> Vec<Payload> {
             window: 1000,
             reserve: 100,
         }),
-        Payload::SessionUpdated {
-            revision: 2,
-            paths: vec!["model".to_owned()],
-        },
-        Payload::ContextPruned {
-            report: PruneReport {
-                saved: 1,
-                ..PruneReport::default()
-            },
-        },
-        Payload::ContextRestored {
-            restored: Restored::default(),
-        },
+        Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
+        Payload::ContextPruned { report: PruneReport { saved: 1, ..PruneReport::default() } },
+        Payload::ContextRestored { restored: Restored::default() },
         Payload::MessagesApplied {
             message: MessageId::new("m1"),
             taken: vec![AppliedMessage {
@@ -171,10 +121,7 @@ pub(in crate::codec) fn payloads() -> Vec<Payload> {
                 metadata: BTreeMap::new(),
             }],
         },
-        Payload::QueuedMessageDropped {
-            message: MessageId::new("q1"),
-            reason: DropReason::TooLarge,
-        },
+        Payload::QueuedMessageDropped { message: MessageId::new("q1"), reason: DropReason::TooLarge },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

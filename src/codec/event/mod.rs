@@ -6,7 +6,4 @@ mod read;
 mod write;
 
 pub use read::{CompletedCall, EventContent, refs_to_load, to_pb};
-pub use write::{
-    EncodedEvent, encode, encode_call_cancelled, encode_compaction_lost,
-    encode_dropped_with_session,
-};
+pub use write::{EncodedEvent, encode, encode_call_cancelled, encode_compaction_lost, encode_dropped_with_session};

@@ -36,9 +36,7 @@ impl EventContent {
         let (messages, calls) = refs_to_load(events);
         // Retention removes the parts of a message before the message.
         let is_whole = |message: &Message| !message.parts.is_empty();
-        messages
-            .iter()
-            .all(|id| self.messages.get(id).is_some_and(is_whole))
+        messages.iter().all(|id| self.messages.get(id).is_some_and(is_whole))
             && calls.iter().all(|id| self.results.contains_key(id))
     }
 }
@@ -53,19 +51,10 @@ pub struct CompletedCall {
 
 /// The messages and calls that must be loaded before these events can be read.
 pub fn refs_to_load(events: &[StoredEvent]) -> (Vec<MessageId>, Vec<CallId>) {
-    let refs_of = |kind| {
-        events
-            .iter()
-            .filter(move |event| event.kind == kind)
-            .flat_map(|event| &event.refs)
-    };
+    let refs_of = |kind| events.iter().filter(move |event| event.kind == kind).flat_map(|event| &event.refs);
     (
-        refs_of(kind::MESSAGE_COMMITTED)
-            .map(MessageId::new)
-            .collect(),
-        refs_of(kind::TOOL_CALL_COMPLETED)
-            .map(CallId::new)
-            .collect(),
+        refs_of(kind::MESSAGE_COMMITTED).map(MessageId::new).collect(),
+        refs_of(kind::TOOL_CALL_COMPLETED).map(CallId::new).collect(),
     )
 }
 
@@ -93,29 +82,15 @@ pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &EventContent) -
     }
 }
 
-fn payload(
-    event: &StoredEvent,
-    session: &SessionId,
-    content: &EventContent,
-) -> Result<Option<Payload>, DecodeError> {
+fn payload(event: &StoredEvent, session: &SessionId, content: &EventContent) -> Result<Option<Payload>, DecodeError> {
     Ok(Some(match event.kind.as_str() {
         kind::TURN_STARTED => Payload::TurnStarted(member(event)?),
         kind::STEP_STARTED => Payload::StepStarted(step_started(member(event)?, event.size)),
-        kind::MESSAGE_COMMITTED => {
-            Payload::MessageCommitted(message_committed(event, session, content)?)
-        }
-        kind::TOOL_CALL_REQUESTED => {
-            Payload::ToolCallRequested(tool_call_requested(member(event)?, event.at)?)
-        }
-        kind::APPROVAL_REQUESTED => {
-            Payload::ApprovalRequested(approval_requested(member(event)?, event.at)?)
-        }
-        kind::TOOL_CALL_COMPLETED => {
-            Payload::ToolCallCompleted(tool_call_completed(event, content)?)
-        }
-        kind::TOOL_CALL_CANCELLED => {
-            Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs))
-        }
+        kind::MESSAGE_COMMITTED => Payload::MessageCommitted(message_committed(event, session, content)?),
+        kind::TOOL_CALL_REQUESTED => Payload::ToolCallRequested(tool_call_requested(member(event)?, event.at)?),
+        kind::APPROVAL_REQUESTED => Payload::ApprovalRequested(approval_requested(member(event)?, event.at)?),
+        kind::TOOL_CALL_COMPLETED => Payload::ToolCallCompleted(tool_call_completed(event, content)?),
+        kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs)),
         kind::ACTION_REQUIRED => Payload::ActionRequired(action_required(member(event)?, event)),
         kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
         kind::UNSUPPORTED_INPUT => Payload::UnsupportedInput(member(event)?),
@@ -125,12 +100,10 @@ fn payload(
         kind::MODEL_FALLBACK => Payload::ModelFallback(member(event)?),
         kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
         kind::MESSAGES_APPLIED => Payload::MessagesApplied(member(event)?),
-        kind::QUEUED_MESSAGE_CANCELLED => {
-            Payload::QueuedMessageCancelled(queued_message_cancelled(event)?)
+        kind::QUEUED_MESSAGE_CANCELLED => Payload::QueuedMessageCancelled(queued_message_cancelled(event)?),
+        kind::QUEUED_MESSAGE_EXPIRED => {
+            Payload::QueuedMessageExpired(pb::QueuedMessageExpired { queued_message_id: first_ref(event)?.clone() })
         }
-        kind::QUEUED_MESSAGE_EXPIRED => Payload::QueuedMessageExpired(pb::QueuedMessageExpired {
-            queued_message_id: first_ref(event)?.clone(),
-        }),
         kind::QUEUED_MESSAGE_DROPPED => Payload::QueuedMessageDropped(pb::QueuedMessageDropped {
             queued_message_id: first_ref(event)?.clone(),
             ..member(event)?
@@ -155,9 +128,7 @@ fn payload(
                 compaction: with_compaction_ref(compaction, event, session)?,
             })
         }
-        kind::COMPACTION_REVERTED => {
-            Payload::CompactionReverted(compaction_reverted(member(event)?, event, session)?)
-        }
+        kind::COMPACTION_REVERTED => Payload::CompactionReverted(compaction_reverted(member(event)?, event, session)?),
         _ => return turn_end(event),
     }))
 }
@@ -167,41 +138,28 @@ fn turn_end(event: &StoredEvent) -> Result<Option<Payload>, DecodeError> {
     Ok(Some(match event.kind.as_str() {
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
-            Payload::TurnCompleted(pb::TurnCompleted {
-                result: result(ended.result, event),
-                ..ended
-            })
+            Payload::TurnCompleted(pb::TurnCompleted { result: result(ended.result, event), ..ended })
         }
         kind::TURN_CANCELLED => {
             let ended: pb::TurnCancelled = member(event)?;
-            Payload::TurnCancelled(pb::TurnCancelled {
-                result: result(ended.result, event),
-                ..ended
-            })
+            Payload::TurnCancelled(pb::TurnCancelled { result: result(ended.result, event), ..ended })
         }
         kind::TURN_FAILED => {
             let ended: pb::TurnFailed = member(event)?;
-            Payload::TurnFailed(pb::TurnFailed {
-                result: result(ended.result, event),
-                ..ended
-            })
+            Payload::TurnFailed(pb::TurnFailed { result: result(ended.result, event), ..ended })
         }
         _ => return Ok(None),
     }))
 }
 
-fn queued_message_cancelled(
-    event: &StoredEvent,
-) -> Result<pb::QueuedMessageCancelled, DecodeError> {
+fn queued_message_cancelled(event: &StoredEvent) -> Result<pb::QueuedMessageCancelled, DecodeError> {
     let queued_message_id = first_ref(event)?.clone();
     Ok(pb::QueuedMessageCancelled { queued_message_id })
 }
 
 fn context_pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {
     let report = ledger::decode_prune_report(&event.payload, event.seq)?;
-    Ok(pb::ContextPruned {
-        report: report.to_field(),
-    })
+    Ok(pb::ContextPruned { report: report.to_field() })
 }
 
 /// The stored event only refers to the compaction, whose state is now REVERTED.
@@ -212,10 +170,7 @@ fn compaction_reverted(
 ) -> Result<pb::CompactionReverted, DecodeError> {
     let state = pb::CompactionState::Reverted.into();
     let compaction = with_compaction_ref(stored.compaction, event, session)?;
-    let compaction = compaction.map(|compaction| pb::Compaction {
-        state,
-        ..compaction
-    });
+    let compaction = compaction.map(|compaction| pb::Compaction { state, ..compaction });
     Ok(pb::CompactionReverted { compaction })
 }
 
@@ -235,30 +190,20 @@ fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStar
 
 /// Adds the number of messages that the statement found at a switch of models.
 fn model_switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched {
-    pb::ModelSwitched {
-        messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX),
-        ..switched
-    }
+    pb::ModelSwitched { messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX), ..switched }
 }
 
 /// Adds the call and the tool that the end of a turn cancelled; only the statement knew them.
 fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::ToolCallCancelled {
     match refs {
-        [call, tool] => pb::ToolCallCancelled {
-            call_id: call.clone(),
-            tool_name: tool.clone(),
-            ..cancelled
-        },
+        [call, tool] => pb::ToolCallCancelled { call_id: call.clone(), tool_name: tool.clone(), ..cancelled },
         _ => cancelled,
     }
 }
 
 /// A takeover. The event's ref is the cause, its size the number of takeovers so far.
 fn turn_recovered(event: &StoredEvent) -> pb::TurnRecovered {
-    let before = StepPosition {
-        step: event.step,
-        attempt: event.attempt.saturating_sub(1),
-    };
+    let before = StepPosition { step: event.step, attempt: event.attempt.saturating_sub(1) };
     let cause = match event.refs.first().map(String::as_str) {
         Some(kind::LEASE_EXPIRED) => pb::RecoveryCause::LeaseExpired,
         Some(kind::HANDED_OVER) => pb::RecoveryCause::HandedOver,
@@ -283,11 +228,7 @@ fn with_compaction_ref(
 ) -> Result<Option<pb::Compaction>, DecodeError> {
     let compaction_id = first_ref(event)?.clone();
     let compaction = compaction.unwrap_or_default();
-    Ok(Some(pb::Compaction {
-        compaction_id,
-        session_id: session.to_string(),
-        ..compaction
-    }))
+    Ok(Some(pb::Compaction { compaction_id, session_id: session.to_string(), ..compaction }))
 }
 
 fn message_committed(
@@ -296,74 +237,40 @@ fn message_committed(
     content: &EventContent,
 ) -> Result<pb::MessageCommitted, DecodeError> {
     let id = MessageId::new(first_ref(event)?);
-    let stored = content
-        .messages
-        .get(&id)
-        .ok_or_else(|| missing("message", id.as_str()))?;
-    Ok(pb::MessageCommitted {
-        message: Some(message::to_pb(stored, session)),
-    })
+    let stored = content.messages.get(&id).ok_or_else(|| missing("message", id.as_str()))?;
+    Ok(pb::MessageCommitted { message: Some(message::to_pb(stored, session)) })
 }
 
-fn tool_call_completed(
-    event: &StoredEvent,
-    content: &EventContent,
-) -> Result<pb::ToolCallCompleted, DecodeError> {
+fn tool_call_completed(event: &StoredEvent, content: &EventContent) -> Result<pb::ToolCallCompleted, DecodeError> {
     let id = CallId::new(first_ref(event)?);
-    let CompletedCall { result, elapsed } = content
-        .results
-        .get(&id)
-        .ok_or_else(|| missing("result of call", id.as_str()))?;
-    Ok(pb::ToolCallCompleted {
-        result: result.to_field(),
-        elapsed: elapsed.to_field(),
-        raw_parts: Vec::new(),
-    })
+    let CompletedCall { result, elapsed } =
+        content.results.get(&id).ok_or_else(|| missing("result of call", id.as_str()))?;
+    Ok(pb::ToolCallCompleted { result: result.to_field(), elapsed: elapsed.to_field(), raw_parts: Vec::new() })
 }
 
 fn first_ref(event: &StoredEvent) -> Result<&String, DecodeError> {
-    event
-        .refs
-        .first()
-        .ok_or_else(|| DecodeError::new("event", "its reference is missing"))
+    event.refs.first().ok_or_else(|| DecodeError::new("event", "its reference is missing"))
 }
 
 fn missing(what: &str, id: &str) -> DecodeError {
     DecodeError::new("event", format_args!("the {what} {id} is missing"))
 }
 
-fn tool_call_requested(
-    pending: pb::PendingCall,
-    at: Timestamp,
-) -> Result<pb::PendingCall, DecodeError> {
-    Ok(pb::PendingCall {
-        deadline: Some(absolute(pending.deadline, at)?),
-        ..pending
-    })
+fn tool_call_requested(pending: pb::PendingCall, at: Timestamp) -> Result<pb::PendingCall, DecodeError> {
+    Ok(pb::PendingCall { deadline: Some(absolute(pending.deadline, at)?), ..pending })
 }
 
-fn approval_requested(
-    pending: pb::PendingApproval,
-    at: Timestamp,
-) -> Result<pb::PendingApproval, DecodeError> {
-    Ok(pb::PendingApproval {
-        deadline: Some(absolute(pending.deadline, at)?),
-        ..pending
-    })
+fn approval_requested(pending: pb::PendingApproval, at: Timestamp) -> Result<pb::PendingApproval, DecodeError> {
+    Ok(pb::PendingApproval { deadline: Some(absolute(pending.deadline, at)?), ..pending })
 }
 
 /// Converts a stored deadline, which is relative to the event's time, to an absolute one.
-fn absolute(
-    stored: Option<prost_types::Timestamp>,
-    at: Timestamp,
-) -> Result<prost_types::Timestamp, DecodeError> {
+fn absolute(stored: Option<prost_types::Timestamp>, at: Timestamp) -> Result<prost_types::Timestamp, DecodeError> {
     let Some(prost_types::Timestamp { seconds, nanos }) = stored else {
         return Err(DecodeError::new("event", "its deadline is missing"));
     };
     let timeout = duration_from_pb(prost_types::Duration { seconds, nanos })?;
-    Ok(timestamp_to_pb(
-        at.checked_add(timeout).unwrap_or(Timestamp::MAX),
-    ))
+    Ok(timestamp_to_pb(at.checked_add(timeout).unwrap_or(Timestamp::MAX)))
 }
 
 /// The action required of the host. After a submitted result only the statement knows the calls: the refs are their
@@ -373,10 +280,7 @@ fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::Actio
         return action;
     };
     let (results, approvals) = event.refs.split_at(results.min(event.refs.len()));
-    pb::ActionRequired {
-        result_call_ids: results.to_vec(),
-        approval_call_ids: approvals.to_vec(),
-    }
+    pb::ActionRequired { result_call_ids: results.to_vec(), approval_call_ids: approvals.to_vec() }
 }
 
 /// Adds what only the statement knew: the messages that are still queued, and the totals. The owner encoded the result
@@ -384,11 +288,7 @@ fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::Actio
 fn result(result: Option<pb::TurnResult>, event: &StoredEvent) -> Option<pb::TurnResult> {
     let result = result.unwrap_or_default();
     let total_usage = event.totals.to_field().or(result.total_usage);
-    Some(pb::TurnResult {
-        queued_message_ids: event.refs.clone(),
-        total_usage,
-        ..result
-    })
+    Some(pb::TurnResult { queued_message_ids: event.refs.clone(), total_usage, ..result })
 }
 
 #[cfg(test)]
@@ -397,8 +297,8 @@ mod tests {
     use crate::{
         codec::{arbitrary, event::encode},
         model::{
-            self, Category, CompletionReason, Ending, Generation, Part, PartSize, Role, Seq,
-            TokenBasis, TokenCount, ToolCall, ToolOutcome, TurnId, TurnResult, UsageTotals,
+            self, Category, CompletionReason, Ending, Generation, Part, PartSize, Role, Seq, TokenBasis, TokenCount,
+            ToolCall, ToolOutcome, TurnId, TurnResult, UsageTotals,
             event::{ModelSwitched, StepStarted},
             message::StoredPart,
         },
@@ -422,22 +322,14 @@ mod tests {
 
     fn content() -> EventContent {
         let part = Part::text("hello");
-        let size = PartSize {
-            tokens: 2,
-            category: Category::User,
-        };
+        let size = PartSize { tokens: 2, category: Category::User };
         let message = Message {
             id: MessageId::new("m1"),
             turn: None,
             step: 0,
             seq: Seq(7),
             role: Role::User,
-            parts: vec![StoredPart {
-                part,
-                size,
-                estimator: "chars".to_owned(),
-                pruned: None,
-            }],
+            parts: vec![StoredPart { part, size, estimator: "chars".to_owned(), pruned: None }],
             overhead: 4,
             created_at: Timestamp::UNIX_EPOCH,
             response: None,
@@ -458,14 +350,7 @@ mod tests {
         };
         EventContent {
             messages: [(message.id.clone(), message)].into(),
-            results: [(
-                CallId::new("c1"),
-                CompletedCall {
-                    result,
-                    elapsed: Duration::from_millis(1500),
-                },
-            )]
-            .into(),
+            results: [(CallId::new("c1"), CompletedCall { result, elapsed: Duration::from_millis(1500) })].into(),
         }
     }
 
@@ -477,82 +362,45 @@ mod tests {
     fn each_kind_that_is_written_is_read() {
         for payload in arbitrary::payloads() {
             let event = stored(&payload);
-            assert!(
-                payload_of(&event).is_some(),
-                "{} has no payload",
-                event.kind
-            );
+            assert!(payload_of(&event).is_some(), "{} has no payload", event.kind);
         }
     }
 
     #[test]
     fn event_envelope_is_filled_from_the_columns() {
-        let event = stored(&model::Payload::ActionRequired {
-            results: vec![CallId::new("c1")],
-            approvals: Vec::new(),
-        });
+        let event = stored(&model::Payload::ActionRequired { results: vec![CallId::new("c1")], approvals: Vec::new() });
         let wire = to_pb(&event, &SessionId::new("s1"), &EventContent::default());
-        assert_eq!(
-            (wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()),
-            (7, "s1", "t1")
-        );
-        assert_eq!(
-            (wire.step, wire.attempt, wire.time),
-            (1, 2, Some(timestamp_to_pb(event.at)))
-        );
+        assert_eq!((wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()), (7, "s1", "t1"));
+        assert_eq!((wire.step, wire.attempt, wire.time), (1, 2, Some(timestamp_to_pb(event.at))));
     }
 
     #[test]
     fn a_deadline_counts_from_the_events_time() {
-        let call = ToolCall {
-            id: CallId::new("c1"),
-            name: "bash".to_owned(),
-            arguments: "{}".to_owned(),
-        };
+        let call = ToolCall { id: CallId::new("c1"), name: "bash".to_owned(), arguments: "{}".to_owned() };
         let timeout = Duration::from_millis(600_500);
         let edited = true;
-        let deadline = Some(prost_types::Timestamp {
-            seconds: 1_000_600,
-            nanos: 500_000_000,
-        });
+        let deadline = Some(prost_types::Timestamp { seconds: 1_000_600, nanos: 500_000_000 });
         let event = stored(&model::Payload::ToolCallRequested {
             call: call.clone(),
             timeout,
             edited,
             executor: model::ToolExecutor::Host,
         });
-        let Some(Payload::ToolCallRequested(pending)) = payload_of(&event) else {
-            panic!("no request")
-        };
-        assert_eq!(
-            (pending.deadline, pending.arguments_edited),
-            (deadline, true)
-        );
+        let Some(Payload::ToolCallRequested(pending)) = payload_of(&event) else { panic!("no request") };
+        assert_eq!((pending.deadline, pending.arguments_edited), (deadline, true));
         assert_eq!(pending.executor(), pb::ToolExecutor::Host);
         let event = stored(&model::Payload::ApprovalRequested { call, timeout });
-        let Some(Payload::ApprovalRequested(pending)) = payload_of(&event) else {
-            panic!("no question")
-        };
-        assert_eq!(
-            (pending.call.unwrap().call_id.as_str(), pending.deadline),
-            ("c1", deadline)
-        );
+        let Some(Payload::ApprovalRequested(pending)) = payload_of(&event) else { panic!("no question") };
+        assert_eq!((pending.call.unwrap().call_id.as_str(), pending.deadline), ("c1", deadline));
     }
 
     #[test]
     fn required_action_is_read_from_refs_and_size() {
-        let told = model::Payload::ActionRequired {
-            results: vec![CallId::new("c1")],
-            approvals: vec![CallId::new("c2")],
-        };
+        let told =
+            model::Payload::ActionRequired { results: vec![CallId::new("c1")], approvals: vec![CallId::new("c2")] };
         let check = |event: StoredEvent, results: &[&str], approvals: &[&str]| {
-            let Some(Payload::ActionRequired(action)) = payload_of(&event) else {
-                panic!("no action")
-            };
-            assert_eq!(
-                (action.result_call_ids, action.approval_call_ids),
-                (owned(results), owned(approvals))
-            );
+            let Some(Payload::ActionRequired(action)) = payload_of(&event) else { panic!("no action") };
+            assert_eq!((action.result_call_ids, action.approval_call_ids), (owned(results), owned(approvals)));
         };
         check(stored(&told), &["c1"], &["c2"]);
         let known = |size, refs: &[&str]| StoredEvent {
@@ -572,12 +420,7 @@ mod tests {
 
     #[test]
     fn context_size_of_the_statement_overrides_the_payload() {
-        let context = TokenCount {
-            tokens: 10,
-            basis: TokenBasis::Heuristic,
-            margin: 3,
-            estimator: "chars".to_owned(),
-        };
+        let context = TokenCount { tokens: 10, basis: TokenBasis::Heuristic, margin: 3, estimator: "chars".to_owned() };
         let started = model::Payload::StepStarted(StepStarted {
             model: "a/b".to_owned(),
             revision: 12,
@@ -586,20 +429,10 @@ mod tests {
             reserve: 100,
         });
         let check = |size, expected| {
-            let event = StoredEvent {
-                size,
-                ..stored(&started)
-            };
-            let Some(Payload::StepStarted(started)) = payload_of(&event) else {
-                panic!("no step")
-            };
+            let event = StoredEvent { size, ..stored(&started) };
+            let Some(Payload::StepStarted(started)) = payload_of(&event) else { panic!("no step") };
             assert_eq!(started.etag, "12");
-            assert_eq!(
-                started
-                    .context_tokens
-                    .map(|count| (count.tokens, count.margin)),
-                Some((expected, 3))
-            );
+            assert_eq!(started.context_tokens.map(|count| (count.tokens, count.margin)), Some((expected, 3)));
         };
         check(None, 10);
         check(Some(512), 512);
@@ -611,27 +444,12 @@ mod tests {
             from: "a/b".to_owned(),
             to: "a/c".to_owned(),
             revision: 3,
-            generation: Generation {
-                seed: Some(7),
-                ..Generation::default()
-            },
+            generation: Generation { seed: Some(7), ..Generation::default() },
         });
-        let event = StoredEvent {
-            turn: None,
-            size: Some(7),
-            ..stored(&switched)
-        };
-        let Some(Payload::ModelSwitched(switched)) = payload_of(&event) else {
-            panic!("no switch")
-        };
-        assert_eq!(
-            (switched.etag.as_str(), switched.messages_retained),
-            ("3", 7)
-        );
-        assert_eq!(
-            switched.generation.and_then(|generation| generation.seed),
-            Some(7)
-        );
+        let event = StoredEvent { turn: None, size: Some(7), ..stored(&switched) };
+        let Some(Payload::ModelSwitched(switched)) = payload_of(&event) else { panic!("no switch") };
+        assert_eq!((switched.etag.as_str(), switched.messages_retained), ("3", 7));
+        assert_eq!(switched.generation.and_then(|generation| generation.seed), Some(7));
     }
 
     #[test]
@@ -640,42 +458,20 @@ mod tests {
             kind: kind::QUEUED_MESSAGE_DROPPED.to_owned(),
             refs: vec!["q1".to_owned()],
             payload: crate::codec::event::encode_dropped_with_session(),
-            ..stored(&model::Payload::ActionRequired {
-                results: Vec::new(),
-                approvals: Vec::new(),
-            })
+            ..stored(&model::Payload::ActionRequired { results: Vec::new(), approvals: Vec::new() })
         };
-        let Some(Payload::QueuedMessageDropped(dropped)) = payload_of(&event) else {
-            panic!("no drop")
-        };
-        assert_eq!(
-            (dropped.queued_message_id.as_str(), dropped.reason()),
-            ("q1", pb::DropReason::SessionDeleted)
-        );
+        let Some(Payload::QueuedMessageDropped(dropped)) = payload_of(&event) else { panic!("no drop") };
+        assert_eq!((dropped.queued_message_id.as_str(), dropped.reason()), ("q1", pb::DropReason::SessionDeleted));
     }
 
     #[test]
     fn message_events_are_filled_with_content() {
-        let event = stored(&model::Payload::MessageCommitted {
-            message: MessageId::new("m1"),
-        });
-        let Some(Payload::MessageCommitted(committed)) = payload_of(&event) else {
-            panic!("no message")
-        };
+        let event = stored(&model::Payload::MessageCommitted { message: MessageId::new("m1") });
+        let Some(Payload::MessageCommitted(committed)) = payload_of(&event) else { panic!("no message") };
         assert_eq!(committed.message.unwrap().message_id, "m1");
-        let event = stored(&model::Payload::ToolCallCompleted {
-            call: CallId::new("c1"),
-        });
-        let Some(Payload::ToolCallCompleted(completed)) = payload_of(&event) else {
-            panic!("no result")
-        };
-        assert_eq!(
-            completed.elapsed,
-            Some(prost_types::Duration {
-                seconds: 1,
-                nanos: 500_000_000
-            })
-        );
+        let event = stored(&model::Payload::ToolCallCompleted { call: CallId::new("c1") });
+        let Some(Payload::ToolCallCompleted(completed)) = payload_of(&event) else { panic!("no result") };
+        assert_eq!(completed.elapsed, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
         assert_eq!(completed.result.unwrap().call_id, "c1");
     }
 
@@ -685,77 +481,39 @@ mod tests {
             ending: Ending::Completed(CompletionReason::Stop),
             result: TurnResult::default(),
         };
-        let totals = Some(UsageTotals {
-            calls: 3,
-            input: 20,
-            output: 4,
-            ..UsageTotals::default()
-        });
-        let event = StoredEvent {
-            refs: vec!["q1".to_owned(), "q2".to_owned()],
-            totals,
-            ..stored(&ended)
-        };
-        let Some(Payload::TurnCompleted(completed)) = payload_of(&event) else {
-            panic!("no end")
-        };
+        let totals = Some(UsageTotals { calls: 3, input: 20, output: 4, ..UsageTotals::default() });
+        let event = StoredEvent { refs: vec!["q1".to_owned(), "q2".to_owned()], totals, ..stored(&ended) };
+        let Some(Payload::TurnCompleted(completed)) = payload_of(&event) else { panic!("no end") };
         let result = completed.result.unwrap();
         assert_eq!(result.queued_message_ids, ["q1", "q2"]);
-        assert_eq!(
-            result
-                .total_usage
-                .map(|spent| (spent.calls, spent.total_tokens)),
-            Some((3, 24))
-        );
+        assert_eq!(result.total_usage.map(|spent| (spent.calls, spent.total_tokens)), Some((3, 24)));
     }
 
     #[test]
     fn an_unreadable_event_keeps_its_seq_and_has_no_payload() {
-        let event = stored(&model::Payload::ActionRequired {
-            results: Vec::new(),
-            approvals: Vec::new(),
-        });
+        let event = stored(&model::Payload::ActionRequired { results: Vec::new(), approvals: Vec::new() });
         let check = |event: StoredEvent| {
             let wire = to_pb(&event, &SessionId::new("s1"), &EventContent::default());
             assert_eq!((wire.seq, wire.payload), (7, None));
         };
-        check(StoredEvent {
-            kind: "moon_landing".to_owned(),
-            ..event.clone()
-        });
-        check(StoredEvent {
-            payload: vec![0xff],
-            ..event
-        });
-        check(stored(&model::Payload::MessageCommitted {
-            message: MessageId::new("gone"),
-        }));
+        check(StoredEvent { kind: "moon_landing".to_owned(), ..event.clone() });
+        check(StoredEvent { payload: vec![0xff], ..event });
+        check(stored(&model::Payload::MessageCommitted { message: MessageId::new("gone") }));
     }
 
     #[test]
     fn only_messages_and_results_are_loaded_for_events() {
-        let call = ToolCall {
-            id: CallId::new("c2"),
-            name: "bash".to_owned(),
-            arguments: "{}".to_owned(),
-        };
+        let call = ToolCall { id: CallId::new("c2"), name: "bash".to_owned(), arguments: "{}".to_owned() };
         let events = [
-            stored(&model::Payload::MessageCommitted {
-                message: MessageId::new("m1"),
-            }),
+            stored(&model::Payload::MessageCommitted { message: MessageId::new("m1") }),
             stored(&model::Payload::ToolCallRequested {
                 call,
                 timeout: Duration::from_secs(1),
                 edited: false,
                 executor: model::ToolExecutor::Host,
             }),
-            stored(&model::Payload::ToolCallCompleted {
-                call: CallId::new("c1"),
-            }),
+            stored(&model::Payload::ToolCallCompleted { call: CallId::new("c1") }),
         ];
-        assert_eq!(
-            refs_to_load(&events),
-            (vec![MessageId::new("m1")], vec![CallId::new("c1")])
-        );
+        assert_eq!(refs_to_load(&events), (vec![MessageId::new("m1")], vec![CallId::new("c1")]));
     }
 }

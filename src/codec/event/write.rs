@@ -11,11 +11,11 @@ use crate::{
         time::duration_to_pb,
     },
     model::{
-        AppliedMessage, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall,
-        ToolExecutor, TurnResult, Undone,
+        AppliedMessage, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall, ToolExecutor, TurnResult,
+        Undone,
         event::{
-            CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
-            UnsupportedPart, UnsupportedSetting, UsageRecorded,
+            CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted, UnsupportedPart,
+            UnsupportedSetting, UsageRecorded,
         },
         generation::Unsupported,
         media::{OmittedMedia, UNSUPPORTED_TEXT},
@@ -90,19 +90,11 @@ messages! {
 pub fn encode(payload: &Payload) -> EncodedEvent {
     match payload {
         Payload::TurnStarted(it) => member::<pb::TurnStarted>(kind::TURN_STARTED, it),
-        Payload::StepStarted(it) => EncodedEvent {
-            refs: vec![it.revision.to_string()],
-            ..member::<pb::StepStarted>(kind::STEP_STARTED, it)
-        },
-        Payload::MessageCommitted { message } => {
-            reference(kind::MESSAGE_COMMITTED, message.as_str())
+        Payload::StepStarted(it) => {
+            EncodedEvent { refs: vec![it.revision.to_string()], ..member::<pb::StepStarted>(kind::STEP_STARTED, it) }
         }
-        Payload::ToolCallRequested {
-            call,
-            timeout,
-            edited,
-            executor,
-        } => EncodedEvent {
+        Payload::MessageCommitted { message } => reference(kind::MESSAGE_COMMITTED, message.as_str()),
+        Payload::ToolCallRequested { call, timeout, edited, executor } => EncodedEvent {
             payload: tool_call_requested(call, *timeout, *edited, *executor).encode_to_vec(),
             ..reference(kind::TOOL_CALL_REQUESTED, call.id.as_str())
         },
@@ -119,9 +111,7 @@ pub fn encode(payload: &Payload) -> EncodedEvent {
             encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
         }
         Payload::UsageRecorded(it) => member::<pb::UsageRecorded>(kind::USAGE_RECORDED, it),
-        Payload::UnsupportedSetting(it) => {
-            encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(it))
-        }
+        Payload::UnsupportedSetting(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(it)),
         Payload::UnsupportedPart(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_part(it)),
         Payload::TurnRetrying(it) => member::<pb::TurnRetrying>(kind::TURN_RETRYING, it),
         Payload::ModelSwitched(it) => member::<pb::ModelSwitched>(kind::MODEL_SWITCHED, it),
@@ -133,9 +123,7 @@ pub fn encode(payload: &Payload) -> EncodedEvent {
             let report = report.to_field();
             encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report })
         }
-        Payload::ContextRestored { restored } => {
-            member::<pb::ContextRestored>(kind::CONTEXT_RESTORED, restored)
-        }
+        Payload::ContextRestored { restored } => member::<pb::ContextRestored>(kind::CONTEXT_RESTORED, restored),
         Payload::CompactionStarted(it) => encode_compaction_event(kind::COMPACTION_STARTED, it),
         Payload::CompactionCompleted(it) => encode_compaction_event(kind::COMPACTION_COMPLETED, it),
         Payload::CompactionFailed(it) => encode_compaction_event(kind::COMPACTION_FAILED, it),
@@ -153,18 +141,11 @@ pub fn encode(payload: &Payload) -> EncodedEvent {
 }
 
 fn call_cancelled(call: &CallId, name: &str, reason: CallCancelReason) -> pb::ToolCallCancelled {
-    pb::ToolCallCancelled {
-        call_id: call.to_string(),
-        tool_name: name.to_owned(),
-        reason: reason.to_field(),
-    }
+    pb::ToolCallCancelled { call_id: call.to_string(), tool_name: name.to_owned(), reason: reason.to_field() }
 }
 
 fn session_updated(revision: i64, paths: &[String]) -> pb::SessionUpdated {
-    pb::SessionUpdated {
-        etag: revision.to_string(),
-        changed_paths: paths.to_vec(),
-    }
+    pb::SessionUpdated { etag: revision.to_string(), changed_paths: paths.to_vec() }
 }
 
 fn messages_applied(message: &MessageId, taken: &[AppliedMessage]) -> pb::MessagesApplied {
@@ -178,11 +159,7 @@ fn messages_applied(message: &MessageId, taken: &[AppliedMessage]) -> pb::Messag
 /// The payload of a `tool_call_cancelled`. Only the statement that writes it knows the call and the tool; they are
 /// stored in the refs.
 pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
-    pb::ToolCallCancelled {
-        reason: reason.to_field(),
-        ..pb::ToolCallCancelled::default()
-    }
-    .encode_to_vec()
+    pb::ToolCallCancelled { reason: reason.to_field(), ..pb::ToolCallCancelled::default() }.encode_to_vec()
 }
 
 /// The payload of a `queued_message_dropped` at the deletion of its session. Only the statement that writes it knows
@@ -193,11 +170,7 @@ pub fn encode_dropped_with_session() -> Vec<u8> {
 
 /// The id of the message is stored in the refs.
 fn encode_dropped(reason: DropReason) -> Vec<u8> {
-    pb::QueuedMessageDropped {
-        reason: reason.to_field(),
-        ..pb::QueuedMessageDropped::default()
-    }
-    .encode_to_vec()
+    pb::QueuedMessageDropped { reason: reason.to_field(), ..pb::QueuedMessageDropped::default() }.encode_to_vec()
 }
 
 /// The payload of a `compaction_failed` for a compaction whose replica stopped. Only the statement that writes it knows
@@ -208,30 +181,19 @@ pub fn encode_compaction_lost() -> Vec<u8> {
         failure: compaction::replica_stopped_failure().to_field(),
         ..pb::Compaction::default()
     };
-    pb::CompactionFailed {
-        compaction: Some(lost),
-    }
-    .encode_to_vec()
+    pb::CompactionFailed { compaction: Some(lost) }.encode_to_vec()
 }
 
 fn action_required(results: &[CallId], approvals: &[CallId]) -> pb::ActionRequired {
     let ids = |calls: &[CallId]| calls.iter().map(ToString::to_string).collect();
-    pb::ActionRequired {
-        result_call_ids: ids(results),
-        approval_call_ids: ids(approvals),
-    }
+    pb::ActionRequired { result_call_ids: ids(results), approval_call_ids: ids(approvals) }
 }
 
 /// All compaction events have the same form.
 fn encode_compaction_event(kind: &'static str, compaction: &Compaction) -> EncodedEvent {
-    let member = pb::CompactionStarted {
-        compaction: Some(compaction.to_field()),
-    };
+    let member = pb::CompactionStarted { compaction: Some(compaction.to_field()) };
     let id = compaction.id.as_ref().map(ToString::to_string);
-    EncodedEvent {
-        refs: id.into_iter().collect(),
-        ..encoded(kind, &member)
-    }
+    EncodedEvent { refs: id.into_iter().collect(), ..encoded(kind, &member) }
 }
 
 fn member<P: Message>(kind: &'static str, value: &impl Field<P>) -> EncodedEvent {
@@ -239,27 +201,15 @@ fn member<P: Message>(kind: &'static str, value: &impl Field<P>) -> EncodedEvent
 }
 
 fn encoded(kind: &'static str, member: &impl Message) -> EncodedEvent {
-    EncodedEvent {
-        kind,
-        refs: Vec::new(),
-        payload: member.encode_to_vec(),
-    }
+    EncodedEvent { kind, refs: Vec::new(), payload: member.encode_to_vec() }
 }
 
 fn reference(kind: &'static str, id: &str) -> EncodedEvent {
-    EncodedEvent {
-        kind,
-        refs: vec![id.to_owned()],
-        payload: Vec::new(),
-    }
+    EncodedEvent { kind, refs: vec![id.to_owned()], payload: Vec::new() }
 }
 
 fn unsupported_setting(left_out: &UnsupportedSetting) -> pb::UnsupportedInput {
-    let UnsupportedSetting {
-        unsupported: Unsupported { setting, why },
-        provider,
-        model,
-    } = left_out;
+    let UnsupportedSetting { unsupported: Unsupported { setting, why }, provider, model } = left_out;
     pb::UnsupportedInput {
         part_index: -1,
         field: setting.path().to_owned(),
@@ -271,18 +221,8 @@ fn unsupported_setting(left_out: &UnsupportedSetting) -> pb::UnsupportedInput {
 }
 
 fn unsupported_part(left_out: &UnsupportedPart) -> pb::UnsupportedInput {
-    let UnsupportedPart {
-        left_out,
-        provider,
-        model,
-    } = left_out;
-    let OmittedMedia {
-        message,
-        part,
-        media_type,
-        filename,
-        why,
-    } = left_out;
+    let UnsupportedPart { left_out, provider, model } = left_out;
+    let OmittedMedia { message, part, media_type, filename, why } = left_out;
     pb::UnsupportedInput {
         message_id: message.to_string(),
         part_index: i32::try_from(*part).unwrap_or(i32::MAX),
@@ -297,12 +237,7 @@ fn unsupported_part(left_out: &UnsupportedPart) -> pb::UnsupportedInput {
 }
 
 /// A request for a tool call.
-fn tool_call_requested(
-    call: &ToolCall,
-    timeout: Duration,
-    edited: bool,
-    executor: ToolExecutor,
-) -> pb::PendingCall {
+fn tool_call_requested(call: &ToolCall, timeout: Duration, edited: bool, executor: ToolExecutor) -> pb::PendingCall {
     pb::PendingCall {
         call: call.to_field(),
         executor: executor.to_field(),
@@ -313,10 +248,7 @@ fn tool_call_requested(
 
 /// A request for an approval.
 fn approval_requested(call: &ToolCall, timeout: Duration) -> pb::PendingApproval {
-    pb::PendingApproval {
-        call: call.to_field(),
-        deadline: Some(relative(timeout)),
-    }
+    pb::PendingApproval { call: call.to_field(), deadline: Some(relative(timeout)) }
 }
 
 /// The stored form of a deadline. Only the statement knows when the request is made, so this is the timeout as a time
@@ -330,24 +262,11 @@ fn relative(timeout: Duration) -> prost_types::Timestamp {
 fn encode_turn_ended(ending: &Ending, result: &TurnResult) -> EncodedEvent {
     let result = result.to_field();
     match ending {
-        Ending::Completed(reason) => encoded(
-            kind::TURN_COMPLETED,
-            &pb::TurnCompleted {
-                reason: reason.to_field(),
-                result,
-            },
-        ),
-        Ending::Cancelled {
-            cause,
-            outcome,
-            reason,
-            undone,
-        } => {
-            let mode = if undone.is_some() {
-                pb::CancelMode::Rollback
-            } else {
-                pb::CancelMode::Stop
-            };
+        Ending::Completed(reason) => {
+            encoded(kind::TURN_COMPLETED, &pb::TurnCompleted { reason: reason.to_field(), result })
+        }
+        Ending::Cancelled { cause, outcome, reason, undone } => {
+            let mode = if undone.is_some() { pb::CancelMode::Rollback } else { pb::CancelMode::Stop };
             let Undone { messages, executed } = undone.clone().unwrap_or_default();
             encoded(
                 kind::TURN_CANCELLED,
@@ -362,13 +281,7 @@ fn encode_turn_ended(ending: &Ending, result: &TurnResult) -> EncodedEvent {
                 },
             )
         }
-        Ending::Failed(failure) => encoded(
-            kind::TURN_FAILED,
-            &pb::TurnFailed {
-                failure: failure.to_field(),
-                result,
-            },
-        ),
+        Ending::Failed(failure) => encoded(kind::TURN_FAILED, &pb::TurnFailed { failure: failure.to_field(), result }),
     }
 }
 
@@ -389,19 +302,11 @@ mod tests {
             .flat_map(|file| &file.message_type)
             .find(|message| message.name() == "Event")
             .unwrap();
-        let oneof = event
-            .oneof_decl
-            .iter()
-            .position(|oneof| oneof.name() == "payload")
-            .unwrap();
+        let oneof = event.oneof_decl.iter().position(|oneof| oneof.name() == "payload").unwrap();
         let fields: BTreeSet<_> = event
             .field
             .iter()
-            .filter(|field| {
-                field
-                    .oneof_index
-                    .is_some_and(|index| usize::try_from(index) == Ok(oneof))
-            })
+            .filter(|field| field.oneof_index.is_some_and(|index| usize::try_from(index) == Ok(oneof)))
             .map(|field| field.name())
             .collect();
         for payload in arbitrary::payloads() {
@@ -412,12 +317,7 @@ mod tests {
 
     #[test]
     fn event_payloads_refer_to_content_instead_of_copying_it() {
-        let message = encode(&Payload::MessageCommitted {
-            message: MessageId::new("m1"),
-        });
-        assert_eq!(
-            (message.refs, message.payload),
-            (vec!["m1".to_owned()], Vec::new())
-        );
+        let message = encode(&Payload::MessageCommitted { message: MessageId::new("m1") });
+        assert_eq!((message.refs, message.payload), (vec!["m1".to_owned()], Vec::new()));
     }
 }

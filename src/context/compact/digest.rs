@@ -21,17 +21,9 @@ const EXCERPT_NOTE: &str = "[What follows did not fit the context window and is 
 /// of the model is never truncated, only split.
 pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
-    for text in messages
-        .filter_map(text)
-        .flat_map(|text| split_text(&text, most))
-    {
+    for text in messages.filter_map(text).flat_map(|text| split_text(&text, most)) {
         match pieces.last_mut() {
-            Some(last)
-                if estimate::text(last)
-                    .saturating_add(estimate::text(&text))
-                    .saturating_add(1)
-                    <= most =>
-            {
+            Some(last) if estimate::text(last).saturating_add(estimate::text(&text)).saturating_add(1) <= most => {
                 last.push_str("\n\n");
                 last.push_str(&text);
             }
@@ -44,16 +36,10 @@ pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec
 /// Renders the messages as one text of at most `most` tokens: each message is truncated to the same length, keeping its
 /// beginning and its end. `before` is the summary of the messages before them, which is truncated in the same way.
 /// Returns `None` if there are too many messages to show enough of each.
-pub fn excerpt<'a>(
-    before: Option<&str>,
-    messages: impl Iterator<Item = &'a Message>,
-    most: u32,
-) -> Option<String> {
+pub fn excerpt<'a>(before: Option<&str>, messages: impl Iterator<Item = &'a Message>, most: u32) -> Option<String> {
     let longest = most.saturating_mul(CHARS_PER_TOKEN).max(MIN_EXCERPT_CHARS);
-    let texts = before
-        .map(str::to_owned)
-        .into_iter()
-        .chain(messages.filter_map(|message| text_with(message, usize::MAX)));
+    let texts =
+        before.map(str::to_owned).into_iter().chain(messages.filter_map(|message| text_with(message, usize::MAX)));
     let texts: Vec<String> = texts.map(|text| shown(&text, longest)).collect();
     let all = |chars| {
         let shown = texts.iter().map(|text| shown(text, chars));
@@ -89,11 +75,7 @@ pub fn omission_note(before: Option<&str>, messages: usize, most: u32) -> String
 
 /// The text, truncated to a number of characters.
 fn shown(text: &str, chars: u32) -> String {
-    let limits = OutputLimits {
-        max_chars: Some(chars),
-        keep: Some(Keep::HeadAndTail),
-        ..OutputLimits::default()
-    };
+    let limits = OutputLimits { max_chars: Some(chars), keep: Some(Keep::HeadAndTail), ..OutputLimits::default() };
     truncate(text, &limits).text
 }
 
@@ -117,13 +99,9 @@ fn text_with(message: &Message, result_chars: usize) -> Option<String> {
 
 fn part(stored: &StoredPart, result_chars: usize) -> Option<String> {
     match &stored.part.content {
-        Content::Text(text) | Content::Refusal(text) => {
-            Some(text.clone()).filter(|text| !text.trim().is_empty())
-        }
+        Content::Text(text) | Content::Refusal(text) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
         Content::Reasoning { .. } | Content::Unknown(_) => None,
-        Content::ProviderItem(item) => {
-            (!item.title.is_empty()).then(|| format!("[{}]", item.title))
-        }
+        Content::ProviderItem(item) => (!item.title.is_empty()).then(|| format!("[{}]", item.title)),
         Content::Media(media) => Some(format!("[{}]", media.title())),
         Content::ToolCall(call) => Some(format!("[Called {} with: {}]", call.name, call.arguments)),
         Content::ToolResult(result) => {
@@ -171,10 +149,7 @@ fn split_text(text: &str, most: u32) -> Vec<String> {
     // A character counts as at most 1.3 tokens.
     let chars = (most as usize * 3 / 4).max(1);
     let letters: Vec<char> = text.chars().collect();
-    letters
-        .chunks(chars)
-        .map(|some| some.iter().collect())
-        .collect()
+    letters.chunks(chars).map(|some| some.iter().collect()).collect()
 }
 
 #[cfg(test)]
@@ -197,23 +172,11 @@ mod tests {
         check(&user("Hello"), Some("User:\nHello"));
         check(&assistant("Hi"), Some("Assistant:\nHi"));
         check(&assistant("  "), None);
-        check(
-            &calls(&["look", "read"]),
-            Some("Assistant:\n[Called look with: {}]\n[Called read with: {}]"),
-        );
-        check(
-            &results(&[("look", "blue"), ("read", "")]),
-            Some("[look result: blue]\n[read result: ]"),
-        );
-        let thought = Part::new(Content::Reasoning {
-            text: "hmm".into(),
-            redacted: false,
-        });
+        check(&calls(&["look", "read"]), Some("Assistant:\n[Called look with: {}]\n[Called read with: {}]"));
+        check(&results(&[("look", "blue"), ("read", "")]), Some("[look result: blue]\n[read result: ]"));
+        let thought = Part::new(Content::Reasoning { text: "hmm".into(), redacted: false });
         check(&message(Role::Assistant, vec![thought.clone()]), None);
-        check(
-            &message(Role::Assistant, vec![thought, Part::text("So.")]),
-            Some("Assistant:\nSo."),
-        );
+        check(&message(Role::Assistant, vec![thought, Part::text("So.")]), Some("Assistant:\nSo."));
     }
 
     /// Row S9
@@ -222,21 +185,11 @@ mod tests {
         let long = "é".repeat(501);
         check(
             &results(&[("look", &long)]),
-            Some(&format!(
-                "[look result: {}... (1 more characters)]",
-                "é".repeat(500)
-            )),
+            Some(&format!("[look result: {}... (1 more characters)]", "é".repeat(500))),
         );
-        check(
-            &results(&[("look", &long[..1_000])]),
-            Some(&format!("[look result: {}]", "é".repeat(500))),
-        );
+        check(&results(&[("look", &long[..1_000])]), Some(&format!("[look result: {}]", "é".repeat(500))));
         let mut cleared = results(&[("look", "blue")]);
-        cleared.parts[0].pruned = Some(Pruned {
-            at: crate::model::Seq(9),
-            time: None,
-            original_tokens: 1,
-        });
+        cleared.parts[0].pruned = Some(Pruned { at: crate::model::Seq(9), time: None, original_tokens: 1 });
         check(&cleared, Some("[look result: (cleared)]"));
     }
 

@@ -47,18 +47,14 @@ impl CompactionMethod {
     pub fn strategy(self) -> Strategy {
         match self {
             Self::KeepUnanswered(strategy) | Self::SummariseUnanswered(strategy) => strategy,
-            Self::Excerpt | Self::Omit | Self::ExcerptPinned | Self::OmitPinned => {
-                Strategy::Truncation
-            }
+            Self::Excerpt | Self::Omit | Self::ExcerptPinned | Self::OmitPinned => Strategy::Truncation,
         }
     }
 
     /// The text that replaces the hidden messages.
     pub fn substitute(self) -> Substitute {
         match self {
-            Self::KeepUnanswered(strategy) | Self::SummariseUnanswered(strategy)
-                if strategy.summarises() =>
-            {
+            Self::KeepUnanswered(strategy) | Self::SummariseUnanswered(strategy) if strategy.summarises() => {
                 Substitute::Summary
             }
             Self::KeepUnanswered(_) | Self::SummariseUnanswered(_) => Substitute::ActiveSummary,
@@ -72,11 +68,7 @@ impl CompactionMethod {
     pub fn replaces_unanswered(self) -> bool {
         match self {
             Self::KeepUnanswered(_) => false,
-            Self::Excerpt
-            | Self::SummariseUnanswered(_)
-            | Self::Omit
-            | Self::ExcerptPinned
-            | Self::OmitPinned => true,
+            Self::Excerpt | Self::SummariseUnanswered(_) | Self::Omit | Self::ExcerptPinned | Self::OmitPinned => true,
         }
     }
 
@@ -84,9 +76,7 @@ impl CompactionMethod {
     /// a model any more.
     pub fn replaces_pinned(self) -> bool {
         match self {
-            Self::KeepUnanswered(_) | Self::Excerpt | Self::SummariseUnanswered(_) | Self::Omit => {
-                false
-            }
+            Self::KeepUnanswered(_) | Self::Excerpt | Self::SummariseUnanswered(_) | Self::Omit => false,
             Self::ExcerptPinned | Self::OmitPinned => true,
         }
     }
@@ -106,12 +96,8 @@ pub enum Urgency {
 /// The ways to try, in order, starting with the strategy `first`.
 pub fn ladder(first: Strategy, need: Urgency) -> impl Iterator<Item = CompactionMethod> {
     let next = [Strategy::MiddleRemoval, Strategy::Truncation];
-    let further = next
-        .into_iter()
-        .filter(move |next| need >= Urgency::Required && *next > first);
-    let summarised = first
-        .summarises()
-        .then_some(CompactionMethod::SummariseUnanswered(first));
+    let further = next.into_iter().filter(move |next| need >= Urgency::Required && *next > first);
+    let summarised = first.summarises().then_some(CompactionMethod::SummariseUnanswered(first));
     let unanswered = [
         Some(CompactionMethod::Excerpt),
         summarised,
@@ -119,12 +105,6 @@ pub fn ladder(first: Strategy, need: Urgency) -> impl Iterator<Item = Compaction
         Some(CompactionMethod::ExcerptPinned),
         Some(CompactionMethod::OmitPinned),
     ];
-    let unanswered = unanswered
-        .into_iter()
-        .flatten()
-        .filter(move |_| need == Urgency::LastResort);
-    std::iter::once(first)
-        .chain(further)
-        .map(CompactionMethod::KeepUnanswered)
-        .chain(unanswered)
+    let unanswered = unanswered.into_iter().flatten().filter(move |_| need == Urgency::LastResort);
+    std::iter::once(first).chain(further).map(CompactionMethod::KeepUnanswered).chain(unanswered)
 }

@@ -100,18 +100,15 @@ pub fn plan(way: CompactionMethod, situation: &PlanInput<'_>) -> Option<Plan> {
         CompactionMethod::KeepUnanswered(Strategy::ReactiveOverflow) => {
             (0, field.newest_turns(situation.policy.keep_turns))
         }
-        CompactionMethod::KeepUnanswered(Strategy::ProactiveThreshold) => (
-            0,
-            field.newest_share(situation.policy.keep_ratio, situation.target)?,
-        ),
+        CompactionMethod::KeepUnanswered(Strategy::ProactiveThreshold) => {
+            (0, field.newest_share(situation.policy.keep_ratio, situation.target)?)
+        }
         CompactionMethod::KeepUnanswered(Strategy::MiddleRemoval) => field.both_ends(),
         CompactionMethod::KeepUnanswered(Strategy::Truncation) => (0, field.newest_that_fits()),
         CompactionMethod::Excerpt => (0, field.unanswered(field.target_tokens / EXCERPT_DIVISOR)?),
         CompactionMethod::SummariseUnanswered(_) => (0, field.unanswered(field.summary())?),
         CompactionMethod::Omit => {
-            let carried = field
-                .active_summary_tokens()
-                .min(field.target_tokens / EXCERPT_DIVISOR);
+            let carried = field.active_summary_tokens().min(field.target_tokens / EXCERPT_DIVISOR);
             (0, field.unanswered(carried + NOTE_TOKENS)?)
         }
         CompactionMethod::ExcerptPinned => {
@@ -120,9 +117,7 @@ pub fn plan(way: CompactionMethod, situation: &PlanInput<'_>) -> Option<Plan> {
             (0, field.boundary(0, substitute)?)
         }
         CompactionMethod::OmitPinned => {
-            let carried = field
-                .active_summary_tokens()
-                .min(field.target_tokens / EXCERPT_DIVISOR);
+            let carried = field.active_summary_tokens().min(field.target_tokens / EXCERPT_DIVISOR);
             field.unpin(carried + NOTE_TOKENS);
             (0, field.boundary(0, carried + NOTE_TOKENS)?)
         }
@@ -149,11 +144,7 @@ impl Plan {
     /// A note about the hidden messages, after the active summary, which is truncated if it is too large.
     pub fn note(&self, situation: &PlanInput<'_>) -> String {
         let left_out = self.hidden_messages(situation.messages).count();
-        digest::omission_note(
-            active_summary(situation),
-            left_out,
-            self.excerpt_budget(situation) / 2,
-        )
+        digest::omission_note(active_summary(situation), left_out, self.excerpt_budget(situation) / 2)
     }
 
     /// The room for an excerpt, in tokens.
@@ -165,11 +156,7 @@ impl Plan {
 
     /// The size of the prompt with a summary of `summary` tokens in place of the hidden messages.
     pub fn size_after(&self, situation: &PlanInput<'_>, summary: u32) -> u32 {
-        let gone = self
-            .hidden
-            .iter()
-            .map(|at| u64::from(size(&situation.messages[*at])))
-            .sum::<u64>();
+        let gone = self.hidden.iter().map(|at| u64::from(size(&situation.messages[*at]))).sum::<u64>();
         let whole = estimated(situation);
         let after = whole.saturating_sub(gone) + u64::from(summary);
         match situation.correction {
@@ -180,45 +167,29 @@ impl Plan {
 
     /// The maximum size of the replacement text, in tokens, for the prompt to have the requested size.
     pub fn substitute_budget(&self, situation: &PlanInput<'_>) -> u32 {
-        situation.target.map_or(u32::MAX, |target| {
-            self.substitute_budget_for(situation, target)
-        })
+        situation.target.map_or(u32::MAX, |target| self.substitute_budget_for(situation, target))
     }
 
     /// Like [`Self::substitute_budget`], for a prompt of `target` tokens.
     fn substitute_budget_for(&self, situation: &PlanInput<'_>, target: u32) -> u32 {
-        let gone = self
-            .hidden
-            .iter()
-            .map(|at| u64::from(size(&situation.messages[*at])))
-            .sum::<u64>();
+        let gone = self.hidden.iter().map(|at| u64::from(size(&situation.messages[*at]))).sum::<u64>();
         let whole = estimated(situation);
         // The inverse of `after`.
         let most = match situation.correction {
             Some(lesson) => u128::from(lesson.estimate_of(target.into())),
             None => u128::from(target) * u128::from(whole) / u128::from(situation.size.max(1)),
         };
-        u32::try_from(most.saturating_sub(u128::from(whole.saturating_sub(gone))))
-            .unwrap_or(u32::MAX)
+        u32::try_from(most.saturating_sub(u128::from(whole.saturating_sub(gone)))).unwrap_or(u32::MAX)
     }
 
     /// The hidden messages, without the active summary.
-    pub fn hidden_messages<'a>(
-        &'a self,
-        messages: &'a [Message],
-    ) -> impl Iterator<Item = &'a Message> + 'a {
-        self.hidden
-            .iter()
-            .map(|at| &messages[*at])
-            .filter(|message| !message.is_summary)
+    pub fn hidden_messages<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = &'a Message> + 'a {
+        self.hidden.iter().map(|at| &messages[*at]).filter(|message| !message.is_summary)
     }
 
     /// The tools called in the kept messages, and those only called in hidden ones.
     pub fn tools(&self, messages: &[Message]) -> (Vec<String>, Vec<String>) {
-        let stays = messages
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| self.hidden.binary_search(at).is_err());
+        let stays = messages.iter().enumerate().filter(|(at, _)| self.hidden.binary_search(at).is_err());
         let stay = tools(stays.map(|(_, message)| message));
         let mut gone = tools(self.hidden_messages(messages));
         gone.retain(|tool| !stay.contains(tool));
@@ -263,10 +234,7 @@ impl<'a> RangePlanner<'a> {
 
     /// Whether a range may end before this message without separating a call from its result.
     fn is_safe(&self, at: usize) -> bool {
-        self.situation
-            .messages
-            .get(at)
-            .is_none_or(|message| message.role != Role::Tool)
+        self.situation.messages.get(at).is_none_or(|message| message.role != Role::Tool)
     }
 
     /// Whether a prompt may continue here without a summary before it: at a user message, or inside the newest turn,
@@ -276,10 +244,7 @@ impl<'a> RangePlanner<'a> {
             return true;
         };
         let begun = self.turns[at] == self.newest()
-            && self.stays[..at]
-                .iter()
-                .zip(&self.turns)
-                .any(|(stays, turn)| *stays && *turn == self.newest());
+            && self.stays[..at].iter().zip(&self.turns).any(|(stays, turn)| *stays && *turn == self.newest());
         self.is_safe(at) && (message.role == Role::User || begun)
     }
 
@@ -290,10 +255,7 @@ impl<'a> RangePlanner<'a> {
     /// Index of the first message of the turn that is `back` turns before the newest.
     fn turn_start(&self, back: u32) -> usize {
         let turn = self.newest().saturating_sub(back as usize);
-        self.turns
-            .iter()
-            .position(|number| *number >= turn)
-            .unwrap_or_default()
+        self.turns.iter().position(|number| *number >= turn).unwrap_or_default()
     }
 
     fn fits(&self, head: usize, tail: usize, summary: u64) -> bool {
@@ -307,21 +269,12 @@ impl<'a> RangePlanner<'a> {
 
     /// Maximum size of a new summary.
     fn summary(&self) -> u64 {
-        u64::from(
-            self.situation
-                .policy
-                .summary_max_tokens
-                .saturating_add(estimate::MESSAGE_OVERHEAD),
-        )
+        u64::from(self.situation.policy.summary_max_tokens.saturating_add(estimate::MESSAGE_OVERHEAD))
     }
 
     /// Size of the active summary, which is carried over.
     fn active_summary_tokens(&self) -> u64 {
-        let summary = self
-            .situation
-            .messages
-            .iter()
-            .find(|message| message.is_summary);
+        let summary = self.situation.messages.iter().find(|message| message.is_summary);
         summary.map_or(0, |message| u64::from(size(message)))
     }
 
@@ -330,47 +283,35 @@ impl<'a> RangePlanner<'a> {
         let whole = starts.filter(|at| *at <= self.first_unanswered && self.is_safe(*at));
         let begin = self.turn_start(0).min(self.first_unanswered);
         let inside = (begin..=self.first_unanswered).filter(|at| self.is_safe(*at));
-        whole
-            .chain(inside)
-            .find(|at| self.fits(0, *at, self.summary()))
-            .unwrap_or(self.first_unanswered)
+        whole.chain(inside).find(|at| self.fits(0, *at, self.summary())).unwrap_or(self.first_unanswered)
     }
 
     /// The end of a range that keeps the newest share, or less if a target size is requested that the share exceeds.
     fn newest_share(&self, keep: Ratio, asked: Option<u32>) -> Option<usize> {
-        let kept = u64::from(share(
-            u32::try_from(self.whole).unwrap_or(u32::MAX),
-            keep.get(),
-        ));
+        let kept = u64::from(share(u32::try_from(self.whole).unwrap_or(u32::MAX), keep.get()));
         let messages = self.situation.messages;
         let mut sum = 0;
         let fits = |message: &&Message| {
             sum += u64::from(size(message));
             sum <= kept
         };
-        let target = (messages.len() - messages.iter().rev().take_while(fits).count())
-            .min(self.first_unanswered);
+        let target = (messages.len() - messages.iter().rev().take_while(fits).count()).min(self.first_unanswered);
         let share = (1..=target).rev().find(|at| self.is_safe(*at));
         if asked.is_none() || share.is_some_and(|at| self.fits(0, at, self.summary())) {
             return share;
         }
         let mut less = (share.unwrap_or(1)..=self.first_unanswered).filter(|at| self.is_safe(*at));
-        less.clone()
-            .find(|at| self.fits(0, *at, self.summary()))
-            .or_else(|| less.next_back())
+        less.clone().find(|at| self.fits(0, *at, self.summary())).or_else(|| less.next_back())
     }
 
     fn both_ends(&self) -> (usize, usize) {
         let messages = self.situation.messages;
-        let before = self
-            .situation
-            .active_compaction
-            .map_or(messages.len(), |in_force| {
-                messages
-                    .iter()
-                    .position(|message| message.is_summary || message.seq >= in_force.from)
-                    .unwrap_or(messages.len())
-            });
+        let before = self.situation.active_compaction.map_or(messages.len(), |in_force| {
+            messages
+                .iter()
+                .position(|message| message.is_summary || message.seq >= in_force.from)
+                .unwrap_or(messages.len())
+        });
         let most = self.target_tokens / u64::from(HEAD_DIVISOR);
         let mut sum = 0;
         let fits = |message: &&Message| {
@@ -379,31 +320,16 @@ impl<'a> RangePlanner<'a> {
         };
         let head = messages.iter().take(before).take_while(fits).count();
         // The kept beginning ends before a user message, so that it does not end in a request without its response.
-        let asked = |at: &usize| {
-            messages
-                .get(*at)
-                .is_some_and(|message| message.role == Role::User)
-        };
-        let head = (0..=head.min(self.first_unanswered))
-            .rev()
-            .find(asked)
-            .unwrap_or_default();
+        let asked = |at: &usize| messages.get(*at).is_some_and(|message| message.role == Role::User);
+        let head = (0..=head.min(self.first_unanswered)).rev().find(asked).unwrap_or_default();
         let mut tails = (head..=self.first_unanswered).filter(|at| self.may_begin(*at));
-        let tail = tails
-            .clone()
-            .find(|at| self.fits(head, *at, self.active_summary_tokens()));
-        (
-            head,
-            tail.or_else(|| tails.next_back())
-                .unwrap_or(self.first_unanswered),
-        )
+        let tail = tails.clone().find(|at| self.fits(head, *at, self.active_summary_tokens()));
+        (head, tail.or_else(|| tails.next_back()).unwrap_or(self.first_unanswered))
     }
 
     fn newest_that_fits(&self) -> usize {
         let mut tails = (0..=self.first_unanswered).filter(|at| self.may_begin(*at));
-        tails
-            .find(|at| self.fits(0, *at, self.active_summary_tokens()))
-            .unwrap_or(self.first_unanswered)
+        tails.find(|at| self.fits(0, *at, self.active_summary_tokens())).unwrap_or(self.first_unanswered)
     }
 
     /// The end of a range that also hides unread messages so that the kept ones fit next to a substitute of this size;
@@ -413,14 +339,7 @@ impl<'a> RangePlanner<'a> {
     fn unanswered(&self, substitute: u64) -> Option<usize> {
         let messages = self.situation.messages;
         let has_summary = messages.iter().any(|message| message.is_summary);
-        self.boundary(
-            if has_summary {
-                0
-            } else {
-                self.first_unanswered
-            },
-            substitute,
-        )
+        self.boundary(if has_summary { 0 } else { self.first_unanswered }, substitute)
     }
 
     /// The first boundary after `begin` at which the kept messages fit next to a substitute of this size, or else the
@@ -467,16 +386,9 @@ impl<'a> RangePlanner<'a> {
     }
 
     fn plan(&self, way: CompactionMethod, head: usize, tail: usize) -> Option<Plan> {
-        let PlanInput {
-            messages,
-            active_compaction: in_force,
-            ..
-        } = *self.situation;
+        let PlanInput { messages, active_compaction: in_force, .. } = *self.situation;
         let hidden: Vec<usize> = (head..tail).filter(|at| !self.stays[*at]).collect();
-        let new = hidden
-            .iter()
-            .map(|at| &messages[*at])
-            .filter(|message| !message.is_summary);
+        let new = hidden.iter().map(|at| &messages[*at]).filter(|message| !message.is_summary);
         let first = new.clone().next().map(|message| message.seq);
         let last = new.clone().next_back().map(|message| message.seq);
         if first.is_none() && !way.substitute().shortens_summary() {
@@ -484,19 +396,14 @@ impl<'a> RangePlanner<'a> {
         }
         let from = in_force.map(|it| it.from).into_iter().chain(first).min()?;
         let to = in_force.map(|it| it.to).into_iter().chain(last).max()?;
-        let hides_pinned =
-            way.replaces_pinned() || in_force.is_some_and(|in_force| in_force.hides_pinned);
+        let hides_pinned = way.replaces_pinned() || in_force.is_some_and(|in_force| in_force.hides_pinned);
         // Messages that an earlier summary left out would be hidden with the range; so would pinned messages if the
         // compaction hides any.
         let inside = |message: &Message| {
-            (hides_pinned || !message.pinned)
-                && !message.is_summary
-                && (from..=to).contains(&message.seq)
+            (hides_pinned || !message.pinned) && !message.is_summary && (from..=to).contains(&message.seq)
         };
-        let kept = messages
-            .iter()
-            .enumerate()
-            .filter(|(at, message)| hidden.binary_search(at).is_err() && inside(message));
+        let kept =
+            messages.iter().enumerate().filter(|(at, message)| hidden.binary_search(at).is_err() && inside(message));
         // The range includes that of the active summary, so the summary is hidden too, wherever it is.
         let summary = messages.iter().position(|message| message.is_summary);
         let mut all = hidden.clone();
@@ -520,16 +427,11 @@ impl<'a> RangePlanner<'a> {
 /// Index of the first message that the model has not responded to. A call is counted with its results, and also if it
 /// has none yet.
 fn first_unanswered(messages: &[Message]) -> usize {
-    let Some(answer) = messages
-        .iter()
-        .rposition(|message| message.role == Role::Assistant)
-    else {
+    let Some(answer) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
         return 0;
     };
     let open = answer + 1 == messages.len() && !calls(&messages[answer]).is_empty();
-    let results = messages
-        .get(answer + 1)
-        .is_some_and(|message| message.role == Role::Tool);
+    let results = messages.get(answer + 1).is_some_and(|message| message.role == Role::Tool);
     if open || results { answer } else { answer + 1 }
 }
 
@@ -546,38 +448,21 @@ fn movable(messages: &[Message], stays: &[bool]) -> Vec<u64> {
 
 /// The messages that are kept wherever the range ends: pinned ones with their calls or results, the newest user
 /// message, and the request of the newest turn.
-fn always_kept(
-    messages: &[Message],
-    turns: &[usize],
-    is_pinned: impl Fn(&Message) -> bool,
-) -> Vec<bool> {
+fn always_kept(messages: &[Message], turns: &[usize], is_pinned: impl Fn(&Message) -> bool) -> Vec<bool> {
     let spoken = |message: &Message| message.role == Role::User && !message.is_summary;
     let newest = turns.last();
     let words = messages.iter().rposition(spoken);
-    let request = messages
-        .iter()
-        .zip(turns)
-        .position(|(message, turn)| spoken(message) && Some(turn) == newest);
+    let request = messages.iter().zip(turns).position(|(message, turn)| spoken(message) && Some(turn) == newest);
     let of_turn = |at: &usize| Some(*at) == words || Some(*at) == request;
     let pinned = |at: usize| messages.get(at).is_some_and(&is_pinned);
-    let is_results = |at: usize| {
-        messages
-            .get(at)
-            .is_some_and(|message| message.role == Role::Tool)
-    };
-    let bound = |at: usize| {
-        is_results(at) && at > 0 && pinned(at - 1) || is_results(at + 1) && pinned(at + 1)
-    };
-    (0..messages.len())
-        .map(|at| pinned(at) || of_turn(&at) || bound(at))
-        .collect()
+    let is_results = |at: usize| messages.get(at).is_some_and(|message| message.role == Role::Tool);
+    let bound = |at: usize| is_results(at) && at > 0 && pinned(at - 1) || is_results(at + 1) && pinned(at + 1);
+    (0..messages.len()).map(|at| pinned(at) || of_turn(&at) || bound(at)).collect()
 }
 
 fn calls(message: &Message) -> Vec<&str> {
     let parts = message.parts.iter();
-    parts
-        .filter_map(|stored| Some(stored.part.content.as_call()?.name.as_str()))
-        .collect()
+    parts.filter_map(|stored| Some(stored.part.content.as_call()?.name.as_str())).collect()
 }
 
 /// Names of the tools that the messages call, sorted and without duplicates.
@@ -599,10 +484,7 @@ fn size(message: &Message) -> u32 {
 
 /// Estimated size of the prompt.
 fn estimated(situation: &PlanInput<'_>) -> u64 {
-    let messages = situation
-        .messages
-        .iter()
-        .map(|message| u64::from(size(message)));
+    let messages = situation.messages.iter().map(|message| u64::from(size(message)));
     (u64::from(situation.non_transcript_tokens) + messages.sum::<u64>()).max(1)
 }
 

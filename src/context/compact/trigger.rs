@@ -34,24 +34,15 @@ pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Opti
         return None;
     }
     let guard = (guard(policy, local) == Guard::TwoLevel).then(|| policy.guard_request_ratio.get());
-    let shares = [threshold(policy), guard]
-        .into_iter()
-        .flatten()
-        .map(|ratio| share(budget.window, ratio));
+    let shares = [threshold(policy), guard].into_iter().flatten().map(|ratio| share(budget.window, ratio));
     Some(shares.fold(budget.room().saturating_add(1), u32::min))
 }
 
 /// Whether a background summary should be in progress: it will soon be needed, and the turn that needs it should not
 /// have to wait.
-pub fn is_background_due(
-    policy: &CompactionPolicy,
-    budget: Budget,
-    size: u32,
-    local: bool,
-) -> bool {
+pub fn is_background_due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> bool {
     policy.summarises_in_background()
-        && starts_at(policy, budget, local)
-            .is_some_and(|from| size >= share(from, BACKGROUND_START_RATIO))
+        && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, BACKGROUND_START_RATIO))
 }
 
 /// The size of prompt and response together at which the guard stops a response. Returns `None` if there is no such
@@ -63,9 +54,7 @@ pub fn guard_stream_limit(policy: &CompactionPolicy, budget: Budget, local: bool
 
 /// How often the size is checked.
 pub fn guard(policy: &CompactionPolicy, local: bool) -> Guard {
-    policy
-        .guard
-        .unwrap_or(if local { Guard::TwoLevel } else { Guard::None })
+    policy.guard.unwrap_or(if local { Guard::TwoLevel } else { Guard::None })
 }
 
 fn threshold(policy: &CompactionPolicy) -> Option<f64> {
@@ -79,11 +68,7 @@ fn threshold(policy: &CompactionPolicy) -> Option<f64> {
 
 /// The share of a number, rounded up.
 pub(super) fn share(of: u32, ratio: f64) -> u32 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of a number is never larger"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number is never larger")]
     let tokens = (f64::from(of) * ratio).ceil() as u32;
     tokens
 }

@@ -14,15 +14,9 @@ fn only_messages_after_the_anchor_are_estimated() {
     let template = Template::of("openai", "gpt-4o");
     let before = template.terms(&prompt(&["Hello, world!"]));
     let now = template.terms(&prompt(&["Hello, world!", "Hello, world!"]));
-    assert_eq!(
-        template.anchored(5000, &before, &before),
-        reported_count(5000)
-    );
+    assert_eq!(template.anchored(5000, &before, &before), reported_count(5000));
     let count = template.anchored(5000, &before, &now);
-    assert_eq!(
-        (count.tokens, count.margin, count.basis),
-        (5008, MIN_MARGIN, TokenBasis::Tokenizer)
-    );
+    assert_eq!((count.tokens, count.margin, count.basis), (5008, MIN_MARGIN, TokenBasis::Tokenizer));
     // Removed terms reduce the prediction.
     assert_eq!(template.anchored(5000, &now, &before).tokens, 4992);
     assert_eq!(template.anchored(3, &now, &before).tokens, 0);
@@ -31,27 +25,14 @@ fn only_messages_after_the_anchor_are_estimated() {
 /// Row S6
 #[test]
 fn a_model_without_a_public_vocabulary_has_a_margin_of_ten_percent() {
-    let table = [
-        ("openai", "gpt-4o", TokenBasis::Tokenizer),
-        ("other", "foo-1", TokenBasis::Heuristic),
-    ];
+    let table = [("openai", "gpt-4o", TokenBasis::Tokenizer), ("other", "foo-1", TokenBasis::Heuristic)];
     for (service, model, basis) in table {
         let count = Template::of(service, model).estimate(1000);
         assert_eq!(count.basis, basis, "{model}");
-        assert!(
-            basis == TokenBasis::Tokenizer || count.margin >= 100,
-            "{model}: {}",
-            count.margin
-        );
+        assert!(basis == TokenBasis::Tokenizer || count.margin >= 100, "{model}: {}", count.margin);
     }
-    assert_eq!(
-        Template::of("other", "foo-1").estimate(1000).estimator,
-        "o200k+unknown"
-    );
-    assert_eq!(
-        Template::of("other", "foo-1").estimate(0).margin,
-        MIN_MARGIN
-    );
+    assert_eq!(Template::of("other", "foo-1").estimate(1000).estimator, "o200k+unknown");
+    assert_eq!(Template::of("other", "foo-1").estimate(0).margin, MIN_MARGIN);
 }
 
 /// The calibration after this many equal calls.
@@ -71,49 +52,24 @@ fn calibration_ratio_is_updated_by_each_call_and_bounded() {
         (&[(1000, 1)], 0.5),
     ];
     for (calls, ratio) in table {
-        let learnt = calls
-            .iter()
-            .fold(Calibration::default(), |known, (said, was)| {
-                Calibration::of_call(*said, *was).map_or(known, |call| known.and(call))
-            });
+        let learnt = calls.iter().fold(Calibration::default(), |known, (said, was)| {
+            Calibration::of_call(*said, *was).map_or(known, |call| known.and(call))
+        });
         assert!((learnt.ratio - ratio).abs() < 1e-9, "{calls:?}: {learnt:?}");
     }
-    let long = after(
-        100,
-        Calibration {
-            ratio: 1.0,
-            calls: 1,
-        },
-    );
-    let call = Calibration {
-        ratio: 1.32,
-        calls: 1,
-    };
-    assert!(
-        (long.and(call).ratio - 1.02).abs() < 1e-9,
-        "one call of sixteen"
-    );
+    let long = after(100, Calibration { ratio: 1.0, calls: 1 });
+    let call = Calibration { ratio: 1.32, calls: 1 };
+    assert!((long.and(call).ratio - 1.02).abs() < 1e-9, "one call of sixteen");
 }
 
 /// Row A12
 #[test]
 fn calibration_ratio_is_used_only_after_enough_calls() {
     let count = Template::of("other", "foo-1").estimate(1000);
-    let learnt = |calls| {
-        after(
-            calls,
-            Calibration {
-                ratio: 1.2,
-                calls: 1,
-            },
-        )
-    };
+    let learnt = |calls| after(calls, Calibration { ratio: 1.2, calls: 1 });
     assert_eq!(learnt(2).apply(count.clone()), count);
     let corrected = learnt(3).apply(count.clone());
-    assert_eq!(
-        (corrected.tokens, corrected.margin, corrected.basis),
-        (1200, 60, TokenBasis::Calibrated)
-    );
+    assert_eq!((corrected.tokens, corrected.margin, corrected.basis), (1200, 60, TokenBasis::Calibrated));
     assert_eq!(corrected.estimator, count.estimator);
     assert_eq!(learnt(3).apply(reported_count(7)), reported_count(7));
 }

@@ -26,36 +26,20 @@ fn turn(name: &str, sizes: &[u32]) -> Vec<Message> {
 }
 
 fn turns_of(sizes: &[&[u32]]) -> Vec<Message> {
-    sizes
-        .iter()
-        .enumerate()
-        .flat_map(|(n, sizes)| turn(&format!("t{n}"), sizes))
-        .collect()
+    sizes.iter().enumerate().flat_map(|(n, sizes)| turn(&format!("t{n}"), sizes)).collect()
 }
 
 fn cleared(messages: &[Message], policy: &PrunePolicy) -> Vec<String> {
-    let chosen = choose(messages, policy)
-        .map(|pruning| pruning.outputs)
-        .unwrap_or_default();
-    chosen
-        .into_iter()
-        .map(|output| output.call.into_string())
-        .collect()
+    let chosen = choose(messages, policy).map(|pruning| pruning.outputs).unwrap_or_default();
+    chosen.into_iter().map(|output| output.call.into_string()).collect()
 }
 
 /// Marks the chosen results as pruned, as the store does.
 fn clear(messages: &mut [Message], pruning: &Pruning) {
     for output in &pruning.outputs {
-        let message = messages
-            .iter_mut()
-            .find(|message| message.id == output.message)
-            .unwrap();
+        let message = messages.iter_mut().find(|message| message.id == output.message).unwrap();
         let part = &mut message.parts[output.position];
-        part.pruned = Some(Pruned {
-            at: Seq(1),
-            time: None,
-            original_tokens: part.size.tokens,
-        });
+        part.pruned = Some(Pruned { at: Seq(1), time: None, original_tokens: part.size.tokens });
         part.size.tokens = placeholder_tokens();
     }
 }
@@ -68,16 +52,9 @@ fn shipped() -> PrunePolicy {
 fn pruned_results_become_placeholders_and_other_messages_are_unchanged() {
     let mut messages = turn("t", &[30_000, 30_000]);
     let whole = messages.clone();
-    let pruned = Pruned {
-        at: Seq(1),
-        time: None,
-        original_tokens: 30_000,
-    };
+    let pruned = Pruned { at: Seq(1), time: None, original_tokens: 30_000 };
     messages[2].parts[0].pruned = Some(pruned);
-    let seen: Vec<Message> = messages
-        .into_iter()
-        .map(Message::as_sent_to_model)
-        .collect();
+    let seen: Vec<Message> = messages.into_iter().map(Message::as_sent_to_model).collect();
     let texts = |message: &Message| match &message.parts[0].part.content {
         Content::ToolResult(result) => result.texts().map(str::to_owned).collect(),
         Content::Text(_)
@@ -88,10 +65,7 @@ fn pruned_results_become_placeholders_and_other_messages_are_unchanged() {
         | Content::ProviderItem(_)
         | Content::Unknown(_) => Vec::new(),
     };
-    assert_eq!(
-        (texts(&seen[2]), texts(&seen[4])),
-        (vec![PRUNED_TEXT.to_owned()], vec!["output".to_owned()])
-    );
+    assert_eq!((texts(&seen[2]), texts(&seen[4])), (vec![PRUNED_TEXT.to_owned()], vec!["output".to_owned()]));
     assert_eq!((&seen[..2], &seen[3..]), (&whole[..2], &whole[3..]));
 }
 
@@ -101,14 +75,8 @@ fn results_beyond_the_protected_tokens_are_pruned() {
     let newest: [&[u32]; 2] = [&[1], &[1]];
     let with = |older: &[u32]| turns_of(&[older, newest[0], newest[1]]);
     assert_eq!(cleared(&with(&[30_000, 40_000]), &shipped()), ["t0-0"]);
-    assert_eq!(
-        cleared(&with(&[30_000, 20_000, 20_000]), &shipped()),
-        ["t0-0"]
-    );
-    assert_eq!(
-        cleared(&with(&[30_000, 20_000, 20_001]), &shipped()),
-        ["t0-0", "t0-1"]
-    );
+    assert_eq!(cleared(&with(&[30_000, 20_000, 20_000]), &shipped()), ["t0-0"]);
+    assert_eq!(cleared(&with(&[30_000, 20_000, 20_001]), &shipped()), ["t0-0", "t0-1"]);
     assert_eq!(cleared(&with(&[40_000]), &shipped()), [""; 0]);
     assert_eq!(cleared(&with(&[40_001]), &shipped()), ["t0-0"]);
 }
@@ -119,51 +87,19 @@ fn nothing_is_pruned_below_the_minimum_tokens() {
     let saving = |saved: u32| turns_of(&[&[saved + placeholder_tokens(), 40_000], &[1], &[1]]);
     assert_eq!(choose(&saving(19_999), &shipped()), None);
     assert_eq!(choose(&saving(20_000), &shipped()).unwrap().saved, 20_000);
-    let two = turns_of(&[
-        &[
-            10_000 + placeholder_tokens(),
-            10_000 + placeholder_tokens(),
-            40_000,
-        ],
-        &[1],
-        &[1],
-    ]);
-    assert_eq!(
-        choose(&two, &shipped()).unwrap().saved,
-        20_000,
-        "each placeholder is taken off"
-    );
+    let two = turns_of(&[&[10_000 + placeholder_tokens(), 10_000 + placeholder_tokens(), 40_000], &[1], &[1]]);
+    assert_eq!(choose(&two, &shipped()).unwrap().saved, 20_000, "each placeholder is taken off");
 }
 
 /// Row D17
 #[test]
 fn protected_turns_are_not_pruned_and_not_counted() {
-    assert_eq!(
-        cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &shipped()),
-        ["t0-0"]
-    );
-    assert_eq!(
-        cleared(&turns_of(&[&[60_000], &[20_000]]), &shipped()),
-        ["t0-0"],
-        "they hold more than is protected"
-    );
-    assert_eq!(
-        cleared(&turns_of(&[&[30_000], &[10_000]]), &shipped()),
-        [""; 0],
-        "there are but two"
-    );
-    let none = PrunePolicy {
-        protect_turns: 0,
-        ..shipped()
-    };
-    assert_eq!(
-        cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &none),
-        ["t0-0"]
-    );
-    assert_eq!(
-        cleared(&turns_of(&[&[30_000], &[20_000], &[20_000]]), &none),
-        ["t0-0"]
-    );
+    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &shipped()), ["t0-0"]);
+    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000]]), &shipped()), ["t0-0"], "they hold more than is protected");
+    assert_eq!(cleared(&turns_of(&[&[30_000], &[10_000]]), &shipped()), [""; 0], "there are but two");
+    let none = PrunePolicy { protect_turns: 0, ..shipped() };
+    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &none), ["t0-0"]);
+    assert_eq!(cleared(&turns_of(&[&[30_000], &[20_000], &[20_000]]), &none), ["t0-0"]);
 }
 
 /// Row D17
@@ -171,22 +107,9 @@ fn protected_turns_are_not_pruned_and_not_counted() {
 fn protect_tokens_limits_what_protect_turns_keeps() {
     let long = turns_of(&[&[1_000; 300]]);
     let cleared = cleared(&long, &shipped());
-    assert_eq!(
-        (cleared.len(), cleared.first().unwrap().as_str()),
-        (260, "t0-0")
-    );
+    assert_eq!((cleared.len(), cleared.first().unwrap().as_str()), (260, "t0-0"));
     let short = turns_of(&[&[1_000; 40]]);
-    assert_eq!(
-        choose(
-            &short,
-            &PrunePolicy {
-                minimum_tokens: 0,
-                ..shipped()
-            }
-        ),
-        None,
-        "exactly as much is no more"
-    );
+    assert_eq!(choose(&short, &PrunePolicy { minimum_tokens: 0, ..shipped() }), None, "exactly as much is no more");
 }
 
 /// Row D17
@@ -196,16 +119,7 @@ fn pruning_is_idempotent() {
     let first = choose(&messages, &shipped()).unwrap();
     assert_eq!(first.outputs.len(), 2);
     clear(&mut messages, &first);
-    assert_eq!(
-        choose(
-            &messages,
-            &PrunePolicy {
-                minimum_tokens: 0,
-                ..shipped()
-            }
-        ),
-        None
-    );
+    assert_eq!(choose(&messages, &PrunePolicy { minimum_tokens: 0, ..shipped() }), None);
 }
 
 /// Row D17
@@ -215,10 +129,7 @@ fn summarised_protected_and_pinned_results_are_not_pruned() {
     messages[3].is_summary = true;
     assert_eq!(cleared(&messages, &shipped()), ["t0-1"]);
     let mut messages = turns_of(&[&[50_000, 50_000, 40_000], &[1], &[1]]);
-    let keep = PrunePolicy {
-        protected_tools: vec!["t0-0".to_owned()],
-        ..shipped()
-    };
+    let keep = PrunePolicy { protected_tools: vec!["t0-0".to_owned()], ..shipped() };
     assert_eq!(cleared(&messages, &keep), ["t0-1"]);
     messages[4].pinned = true;
     assert_eq!(cleared(&messages, &keep), [""; 0]);
@@ -241,35 +152,21 @@ fn messages_that_the_model_has_not_read_are_kept() {
     assert_eq!(cleared(&messages, &shipped()), ["t0-0", "t0-1"]);
     messages.push(testing::assistant("I see."));
     messages.last_mut().unwrap().turn = Some(TurnId::new("t0"));
-    assert_eq!(
-        cleared(&messages, &shipped()),
-        ["t0-0", "t0-1", "a", "b", "c"]
-    );
+    assert_eq!(cleared(&messages, &shipped()), ["t0-0", "t0-1", "a", "b", "c"]);
 }
 
 /// Cases U17 and U18
 #[test]
 fn without_protection_every_result_of_an_idle_session_is_cleared() {
     let mut messages = turns_of(&[&[30_000], &[100]]);
-    let summary = Message {
-        is_summary: true,
-        ..testing::user("In short.")
-    };
+    let summary = Message { is_summary: true, ..testing::user("In short.") };
     messages.insert(messages.len() / 2, summary);
     messages.push(testing::calls(&["a"]));
     messages.push(testing::results(&[("a", &"output ".repeat(100))]));
-    let none = PrunePolicy {
-        minimum_tokens: 0,
-        protect_tokens: 0,
-        protect_turns: 0,
-        ..shipped()
-    };
+    let none = PrunePolicy { minimum_tokens: 0, protect_tokens: 0, protect_turns: 0, ..shipped() };
     let calls = |pruning: Option<Pruning>| {
         let outputs = pruning.map(|it| it.outputs).unwrap_or_default();
-        outputs
-            .into_iter()
-            .map(|output| output.call.as_str().to_owned())
-            .collect::<Vec<_>>()
+        outputs.into_iter().map(|output| output.call.as_str().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(calls(choose(&messages, &none)), ["t1-0"]);
     assert_eq!(calls(choose_all(&messages, &none)), ["t0-0", "t1-0", "a"]);
@@ -287,11 +184,7 @@ fn appended_messages_count_as_turns_for_pruning() {
 /// Row D17
 #[test]
 fn pruning_pays_if_it_saves_more_than_the_lost_cache_costs() {
-    let pruning = Pruning {
-        outputs: Vec::new(),
-        saved: 60_000,
-        before: 8_000,
-    };
+    let pruning = Pruning { outputs: Vec::new(), saved: 60_000, before: 8_000 };
     // 100,000 tokens are cached: 10,000 before the first result stay cached, 60,000 are pruned, and 30,000 are billed
     // again.
     assert_eq!(pruning.rebilled(100_000, 2_000), 30_000);
@@ -306,11 +199,7 @@ fn pruning_pays_if_it_saves_more_than_the_lost_cache_costs() {
         (PruneMode::OnOverflow, 99_999, true, true),
     ];
     for (mode, rebilled, overflows, due) in table {
-        assert_eq!(
-            is_due(mode, &pruning, rebilled, None, overflows),
-            due,
-            "{mode:?} {rebilled} {overflows}"
-        );
+        assert_eq!(is_due(mode, &pruning, rebilled, None, overflows), due, "{mode:?} {rebilled} {overflows}");
     }
 }
 
@@ -318,11 +207,7 @@ fn pruning_pays_if_it_saves_more_than_the_lost_cache_costs() {
 #[test]
 fn pruning_pays_by_the_prices_of_the_provider_where_they_are_known() {
     let due = |prices: Option<(u32, Option<u32>)>, rebilled| {
-        let pruning = Pruning {
-            outputs: Vec::new(),
-            saved: 60_000,
-            before: 0,
-        };
+        let pruning = Pruning { outputs: Vec::new(), saved: 60_000, before: 0 };
         let prices = prices.map(|(read, write)| CachePrices::new(read, write));
         is_due(PruneMode::WhenItPays, &pruning, rebilled, prices, false)
     };

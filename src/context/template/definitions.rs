@@ -80,39 +80,24 @@ impl Definitions {
 
 /// A function in the format of the APIs, as JSON with spaces.
 fn function(tool: &Tool, schema: &str) -> String {
-    format!(
-        r#"{{"type": "function", "function": {}}}"#,
-        spaced_definition(tool, schema)
-    )
+    format!(r#"{{"type": "function", "function": {}}}"#, spaced_definition(tool, schema))
 }
 
 /// The schema without the contents of its objects and lists. A schema without any is returned as it was written.
 fn shallow(mut root: Value, schema: &str) -> String {
     let mut is_nested = false;
     let properties = root.get_mut("properties").and_then(Value::as_object_mut);
-    for property in properties
-        .into_iter()
-        .flat_map(Map::values_mut)
-        .filter_map(Value::as_object_mut)
-    {
+    for property in properties.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
         for inner in ["properties", "required", "additionalProperties", "items"] {
             is_nested |= property.remove(inner).is_some();
         }
     }
-    if is_nested {
-        root.to_string()
-    } else {
-        schema.to_owned()
-    }
+    if is_nested { root.to_string() } else { schema.to_owned() }
 }
 
 /// A function as XML. Attributes of a property other than type and description are written as JSON.
 fn xml(tool: &Tool, schema: &Value) -> String {
-    let text = |value: &Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let tag = |out: &mut String, name: &str, text: &str| {
         out.push_str(&format!("\n<{name}>{text}</{name}>"));
     };
@@ -149,10 +134,7 @@ fn xml(tool: &Tool, schema: &Value) -> String {
 fn spaced_definition(tool: &Tool, schema: &str) -> String {
     let name = quoted(&tool.name);
     let description = quoted(&tool.description);
-    format!(
-        r#"{{"name": {name}, "description": {description}, "parameters": {}}}"#,
-        respaced(schema, " ")
-    )
+    format!(r#"{{"name": {name}, "description": {description}, "parameters": {}}}"#, respaced(schema, " "))
 }
 
 fn quoted(text: &str) -> String {
@@ -208,24 +190,15 @@ fn resolved<'a>(schema: &'a Value, root: &Root<'a>) -> &'a Value {
     let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
         return schema;
     };
-    reference
-        .strip_prefix('#')
-        .and_then(|pointer| root.value.pointer(pointer))
-        .unwrap_or(schema)
+    reference.strip_prefix('#').and_then(|pointer| root.value.pointer(pointer)).unwrap_or(schema)
 }
 
 fn properties(schema: &Value) -> Option<&Map<String, Value>> {
-    schema
-        .get("properties")
-        .and_then(Value::as_object)
-        .filter(|properties| !properties.is_empty())
+    schema.get("properties").and_then(Value::as_object).filter(|properties| !properties.is_empty())
 }
 
 fn description(schema: &Value) -> Option<&str> {
-    schema
-        .get("description")
-        .and_then(Value::as_str)
-        .filter(|text| !text.is_empty())
+    schema.get("description").and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
 /// Collects the texts and the properties of a schema.
@@ -279,17 +252,12 @@ fn collect<'a>(
 fn is_nullable(schema: &Value) -> bool {
     let null = |kind: &Value| kind == "null";
     schema.get("nullable") == Some(&Value::Bool(true))
-        || schema
-            .get("type")
-            .and_then(Value::as_array)
-            .is_some_and(|kinds| kinds.iter().any(null))
+        || schema.get("type").and_then(Value::as_array).is_some_and(|kinds| kinds.iter().any(null))
         || alternatives(schema).any(|either| either.get("type").is_some_and(null))
 }
 
 fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
-    let lists = ["anyOf", "oneOf"]
-        .into_iter()
-        .filter_map(|key| schema.get(key).and_then(Value::as_array));
+    let lists = ["anyOf", "oneOf"].into_iter().filter_map(|key| schema.get(key).and_then(Value::as_array));
     lists.flatten()
 }
 
@@ -301,10 +269,9 @@ fn type_script(tool: &Tool, root: &Root<'_>) -> String {
     }
     let name = &tool.name;
     match properties(root.value) {
-        Some(_) => out.push_str(&format!(
-            "type {name} = (_: {{\n{}\n}}) => any;\n\n",
-            members(root.value, root, MAX_DEPTH)
-        )),
+        Some(_) => {
+            out.push_str(&format!("type {name} = (_: {{\n{}\n}}) => any;\n\n", members(root.value, root, MAX_DEPTH)))
+        }
         None => out.push_str(&format!("type {name} = () => any;\n\n")),
     }
     out
@@ -312,34 +279,20 @@ fn type_script(tool: &Tool, root: &Root<'_>) -> String {
 
 /// Renders the properties of an object as members of a type.
 fn members<'a>(schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
-    let required: BTreeSet<&str> = schema
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let required: BTreeSet<&str> =
+        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let member = |(name, property): (&String, &'a Value)| {
         let target = resolved(property, root);
         let comment = description(property).or_else(|| description(target));
-        let comment = comment
-            .filter(|text| root.spend(text.len()))
-            .map(|text| format!("// {text}\n"))
-            .unwrap_or_default();
-        let optional = if required.contains(name.as_str()) {
-            ""
-        } else {
-            "?"
-        };
+        let comment =
+            comment.filter(|text| root.spend(text.len())).map(|text| format!("// {text}\n")).unwrap_or_default();
+        let optional = if required.contains(name.as_str()) { "" } else { "?" };
         let default = target
             .get("default")
             .map(|default| format!(" // default: {}", plain(default)))
             .filter(|text| root.spend(text.len()))
             .unwrap_or_default();
-        format!(
-            "{comment}{name}{optional}: {},{default}",
-            type_of(property, root, depth)
-        )
+        format!("{comment}{name}{optional}: {},{default}", type_of(property, root, depth))
     };
     properties(schema)
         .into_iter()
@@ -351,9 +304,7 @@ fn members<'a>(schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
 }
 
 fn plain(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The TypeScript type of a schema.
@@ -375,10 +326,8 @@ fn type_of<'a>(schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
         root.spend(text.len());
         return text;
     }
-    let either: Vec<String> = alternatives(schema)
-        .take_while(|_| root.spend(VISIT))
-        .map(|either| type_of(either, root, deeper))
-        .collect();
+    let either: Vec<String> =
+        alternatives(schema).take_while(|_| root.spend(VISIT)).map(|either| type_of(either, root, deeper)).collect();
     if !either.is_empty() {
         return either.join(" | ");
     }
@@ -392,16 +341,7 @@ fn type_of<'a>(schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
                 .join(" | ")
         }
         Some(name) => named_type(name.as_str().unwrap_or(""), schema, root, deeper),
-        None => named_type(
-            if properties(schema).is_some() {
-                "object"
-            } else {
-                ""
-            },
-            schema,
-            root,
-            deeper,
-        ),
+        None => named_type(if properties(schema).is_some() { "object" } else { "" }, schema, root, deeper),
     }
 }
 
@@ -409,12 +349,7 @@ fn named_type<'a>(name: &str, schema: &'a Value, root: &Root<'a>, depth: u32) ->
     match name {
         "integer" | "number" => "number".to_owned(),
         "string" | "boolean" | "null" => name.to_owned(),
-        "array" => format!(
-            "{}[]",
-            schema
-                .get("items")
-                .map_or("any".to_owned(), |items| type_of(items, root, depth))
-        ),
+        "array" => format!("{}[]", schema.get("items").map_or("any".to_owned(), |items| type_of(items, root, depth))),
         "object" if properties(schema).is_some() => {
             format!("{{\n{}\n}}", members(schema, root, depth))
         }
@@ -429,10 +364,7 @@ mod tests {
     use crate::context::testing::{assert_linear_time, wide_schema};
 
     fn tool(schema: String) -> Tool {
-        Tool {
-            input_schema: Some(schema),
-            ..crate::context::testing::tool("look")
-        }
+        Tool { input_schema: Some(schema), ..crate::context::testing::tool("look") }
     }
 
     #[test]
@@ -440,9 +372,7 @@ mod tests {
         let itself = (0..50).map(|i| format!(r##""p{i}":{{"$ref":"#"}}"##));
         let itself = itself.collect::<Vec<_>>().join(",");
         let described = "words ".repeat(20_000);
-        let schema = format!(
-            r##"{{"type":"object","description":"{described}","properties":{{{itself}}}}}"##
-        );
+        let schema = format!(r##"{{"type":"object","description":"{described}","properties":{{{itself}}}}}"##);
         for form in [Definitions::TypeScript, Definitions::NamesAndTexts] {
             let written = form.write(&tool(schema.clone()));
             let bytes: usize = written.texts.iter().map(String::len).sum();

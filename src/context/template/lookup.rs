@@ -15,20 +15,13 @@ impl Template {
         let model = model.to_ascii_lowercase();
         let pieces: Vec<&str> = pieces(&model).collect();
         let fits = |rule: &&Rule| rule.fits(service, &pieces);
-        let named = RULES
-            .iter()
-            .find(fits)
-            .and_then(|rule| Self::named(rule.template));
+        let named = RULES.iter().find(fits).and_then(|rule| Self::named(rule.template));
         named.unwrap_or(&UNKNOWN)
     }
 
     /// The services with their own prompt format, sorted by name.
     pub fn services() -> BTreeSet<&'static str> {
-        RULES
-            .iter()
-            .flat_map(|rule| rule.services)
-            .copied()
-            .collect()
+        RULES.iter().flat_map(|rule| rule.services).copied().collect()
     }
 
     /// The template with this name.
@@ -63,19 +56,13 @@ impl Rule {
 /// The model's name, and its suffixes from the beginning of each piece.
 fn pieces(model: &str) -> impl Iterator<Item = &str> {
     let between = |character: char| !character.is_ascii_alphanumeric();
-    std::iter::once(model).chain(
-        model
-            .match_indices(between)
-            .map(|(at, between)| &model[at + between.len()..]),
-    )
+    std::iter::once(model).chain(model.match_indices(between).map(|(at, between)| &model[at + between.len()..]))
 }
 
 /// Whether the piece begins with the name; with a `$`, whether it is equal to the name, apart from a variant.
 fn begins(piece: &str, name: &str) -> bool {
     match name.strip_suffix('$') {
-        Some(name) => piece
-            .strip_prefix(name)
-            .is_some_and(|after| after.is_empty() || after.starts_with(':')),
+        Some(name) => piece.strip_prefix(name).is_some_and(|after| after.is_empty() || after.starts_with(':')),
         None => piece.starts_with(name),
     }
 }

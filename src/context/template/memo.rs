@@ -47,10 +47,7 @@ struct Generations {
 
 impl Memo {
     fn get(&self, key: u64) -> Option<Terms> {
-        let mut generations = self
-            .generations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = generations.newer.get(&key) {
             return Some(*known);
         }
@@ -60,10 +57,7 @@ impl Memo {
     }
 
     fn put(&self, key: u64, terms: Terms) {
-        self.generations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, terms);
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner).insert(key, terms);
     }
 }
 
@@ -84,12 +78,7 @@ mod tests {
     #[test]
     fn memo_counts_equal_content_once() {
         let mut counted = 0;
-        for (content, expected) in [
-            ("memo a", 1.0),
-            ("memo a", 1.0),
-            ("memo b", 2.0),
-            ("memo a", 1.0),
-        ] {
+        for (content, expected) in [("memo a", 1.0), ("memo a", 1.0), ("memo b", 2.0), ("memo a", 1.0)] {
             let found = terms(&content, || {
                 counted += 1;
                 Terms::some(Term::Text, f64::from(counted))

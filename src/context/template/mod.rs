@@ -56,13 +56,7 @@ impl Template {
     }
 
     /// The terms of a prompt from its components.
-    pub fn terms_of(
-        &self,
-        system: &str,
-        tools: &[Tool],
-        messages: &[Message],
-        generation: &Generation,
-    ) -> Terms {
+    pub fn terms_of(&self, system: &str, tools: &[Tool], messages: &[Message], generation: &Generation) -> Terms {
         let mut terms = self.non_transcript_terms(system, tools, generation);
         for message in messages {
             terms.add(&self.terms_of_message(message));
@@ -113,26 +107,18 @@ impl Template {
 
     /// Tokens of a text that is likely to be counted again. The result is cached.
     pub fn memoized_tokens(&self, text: &str) -> f64 {
-        memo::terms(&(self.name, text), || {
-            Terms::some(Term::Text, self.tokens(text))
-        })
-        .get(Term::Text)
+        memo::terms(&(self.name, text), || Terms::some(Term::Text, self.tokens(text))).get(Term::Text)
     }
 
     /// Whether the system prompt and all tools are cached, so that counting them takes no time.
     pub fn has_counted<'a>(&self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> bool {
         (system.is_empty() || memo::knows(&(self.name, system)))
-            && tools
-                .into_iter()
-                .all(|tool| memo::knows(&self.definition(tool)))
+            && tools.into_iter().all(|tool| memo::knows(&self.definition(tool)))
     }
 
     /// The terms of one message.
     pub fn terms_of_message(&self, message: &Message) -> Terms {
-        let calls = message
-            .parts
-            .iter()
-            .filter(|stored| matches!(stored.part.content, Content::ToolCall(_)));
+        let calls = message.parts.iter().filter(|stored| matches!(stored.part.content, Content::ToolCall(_)));
         let mut terms = self.terms_of_frame(message.role, calls.count());
         for stored in &message.parts {
             terms.add(&self.terms_of_part(&stored.part, message.role));
@@ -156,12 +142,7 @@ impl Template {
     /// The terms of one part, without its message. Metadata attached by a provider is opaque and not counted.
     pub fn terms_of_part(&self, part: &Part, role: Role) -> Terms {
         let mut terms = Terms::default();
-        terms.set(
-            Term::Media,
-            part.media()
-                .map(|medium| f64::from(media::tokens(medium, self.image_cost())))
-                .sum(),
-        );
+        terms.set(Term::Media, part.media().map(|medium| f64::from(media::tokens(medium, self.image_cost()))).sum());
         match &part.content {
             Content::Text(text) => terms.set(Term::Text, self.tokens(&self.sent(text, role))),
             Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
@@ -169,19 +150,13 @@ impl Template {
             }
             Content::ToolCall(call) => {
                 terms.set(Term::Call, 1.0);
-                terms.set(
-                    Term::CallText,
-                    self.tokens(&call.name) + self.tokens(&call.arguments),
-                );
+                terms.set(Term::CallText, self.tokens(&call.name) + self.tokens(&call.arguments));
                 terms.set(Term::Argument, arguments(&call.arguments));
             }
             Content::ToolResult(result) => {
                 terms.set(Term::Message, 1.0);
                 terms.set(Term::Result, 1.0);
-                terms.set(
-                    Term::ResultText,
-                    result.texts().map(|text| self.tokens(text)).sum(),
-                );
+                terms.set(Term::ResultText, result.texts().map(|text| self.tokens(text)).sum());
             }
             Content::ProviderItem(item) => terms.set(Term::Text, self.tokens(&item.json)),
             Content::Media(_) | Content::Unknown(_) => {}
@@ -197,20 +172,13 @@ impl Template {
             frames.scale(*count as f64);
             terms.add(&frames);
         }
-        let texts = arrangement
-            .texts
-            .iter()
-            .map(|(text, count)| self.memoized_tokens(text) * *count as f64);
+        let texts = arrangement.texts.iter().map(|(text, count)| self.memoized_tokens(text) * *count as f64);
         terms.add(&Terms::some(Term::Text, texts.sum()));
         terms
     }
 
     /// The terms of the tool definitions.
-    pub fn terms_of_tools<'a>(
-        &self,
-        tools: impl IntoIterator<Item = &'a Tool>,
-        choice: Option<&ToolChoice>,
-    ) -> Terms {
+    pub fn terms_of_tools<'a>(&self, tools: impl IntoIterator<Item = &'a Tool>, choice: Option<&ToolChoice>) -> Terms {
         if self.none_hides_tools && matches!(choice, Some(ToolChoice::None)) {
             return Terms::one(Term::Forbidden);
         }
@@ -230,10 +198,7 @@ impl Template {
     fn shows(&self, tool: &Tool, choice: Option<&ToolChoice>) -> bool {
         match choice {
             Some(ToolChoice::Tool(name)) if self.forced_hides_others => tool.name == *name,
-            None
-            | Some(
-                ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_),
-            ) => true,
+            None | Some(ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_)) => true,
         }
     }
 
@@ -244,25 +209,14 @@ impl Template {
 
     /// The cache key of a definition.
     fn definition<'a>(&self, tool: &'a Tool) -> (&'static str, &'a str, &'a str, Option<&'a str>) {
-        (
-            self.name,
-            &tool.name,
-            &tool.description,
-            tool.input_schema.as_deref(),
-        )
+        (self.name, &tool.name, &tool.description, tool.input_schema.as_deref())
     }
 
     fn count_tool(&self, tool: &Tool) -> Terms {
         let written = self.definitions.write(tool);
         let mut terms = Terms::one(Term::Tool);
-        terms.set(
-            Term::Definition,
-            written.texts.iter().map(|text| self.tokens(text)).sum(),
-        );
-        terms.set(
-            Term::DescribedTool,
-            f64::from(u8::from(!tool.description.is_empty())),
-        );
+        terms.set(Term::Definition, written.texts.iter().map(|text| self.tokens(text)).sum());
+        terms.set(Term::DescribedTool, f64::from(u8::from(!tool.description.is_empty())));
         terms.set(Term::Property, f64::from(written.properties));
         terms.set(Term::DescribedProperty, f64::from(written.described));
         terms.set(Term::NestedObject, f64::from(written.nested));

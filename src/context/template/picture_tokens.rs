@@ -40,49 +40,23 @@ pub enum ImageCost {
 
 /// The cost of pictures by family.
 static TABLE: &[(&[&str], ImageCost)] = &[
-    (
-        &["claude-4", "claude-4.5"],
-        patches(28, 1_568, (1, 1_568), 100),
-    ),
+    (&["claude-4", "claude-4.5"], patches(28, 1_568, (1, 1_568), 100)),
     (&["claude-4.7"], patches(28, 2_000, (1, 4_000), 100)),
     (
         &["gpt-4-chat", "gpt-4-responses"],
-        ImageCost::Tiles {
-            each: 170,
-            base: 85,
-            side: 512,
-            longer: 2_048,
-            shorter: 768,
-        },
+        ImageCost::Tiles { each: 170, base: 85, side: 512, longer: 2_048, shorter: 768 },
     ),
-    (
-        &["gpt-5-chat", "gpt-5-responses"],
-        patches(32, u32::MAX, (1, u32::MAX), 120),
-    ),
+    (&["gpt-5-chat", "gpt-5-responses"], patches(32, u32::MAX, (1, u32::MAX), 120)),
     (&["gemini-3", "vertex-gemini-3"], ImageCost::Each(1_100)),
     (
         &["gemini-2.0", "gemini-2.5", "vertex-gemini-2.5"],
-        ImageCost::Tiles {
-            each: 258,
-            base: 0,
-            side: 768,
-            longer: 0,
-            shorter: 0,
-        },
+        ImageCost::Tiles { each: 258, base: 0, side: 768, longer: 0, shorter: 0 },
     ),
-    (
-        &["qwen-3", "qwen-3.5", "mistralrs-qwen-3", "venice-qwen-3.5"],
-        patches(28, u32::MAX, (4, 16_384), 100),
-    ),
+    (&["qwen-3", "qwen-3.5", "mistralrs-qwen-3", "venice-qwen-3.5"], patches(28, u32::MAX, (4, 16_384), 100)),
 ];
 
 const fn patches(side: u32, edge: u32, squares: (u32, u32), price: u32) -> ImageCost {
-    ImageCost::Patches {
-        side,
-        edge,
-        squares,
-        price,
-    }
+    ImageCost::Patches { side, edge, squares, price }
 }
 
 impl Default for ImageCost {
@@ -95,9 +69,7 @@ impl Default for ImageCost {
 impl Template {
     /// The cost of pictures for this family.
     pub fn image_cost(&self) -> ImageCost {
-        let known = TABLE
-            .iter()
-            .find(|(families, _)| families.contains(&self.name));
+        let known = TABLE.iter().find(|(families, _)| families.contains(&self.name));
         known.map_or_else(ImageCost::default, |(_, pictures)| *pictures)
     }
 }
@@ -109,33 +81,12 @@ impl ImageCost {
         match (self, sides) {
             (Self::Each(tokens), _) => tokens,
             (Self::Patches { .. } | Self::Tiles { .. }, None) => UNKNOWN,
-            (
-                Self::Patches {
-                    side,
-                    edge,
-                    squares: (least, most),
-                    price,
-                },
-                Some(sides),
-            ) => {
-                let squares = fewest(at_most(sides, edge), side, most)
-                    .clamp(u64::from(least), u64::from(most));
+            (Self::Patches { side, edge, squares: (least, most), price }, Some(sides)) => {
+                let squares = fewest(at_most(sides, edge), side, most).clamp(u64::from(least), u64::from(most));
                 narrow((squares * u64::from(price)).div_ceil(100))
             }
-            (
-                Self::Tiles {
-                    each,
-                    base,
-                    side,
-                    longer,
-                    shorter,
-                },
-                Some(sides),
-            ) => {
-                let (width, height) = shrunk(
-                    at_most(sides, if longer == 0 { u32::MAX } else { longer }),
-                    shorter,
-                );
+            (Self::Tiles { each, base, side, longer, shorter }, Some(sides)) => {
+                let (width, height) = shrunk(at_most(sides, if longer == 0 { u32::MAX } else { longer }), shorter);
                 narrow(u64::from(base) + u64::from(each) * squares((width, height), side))
             }
         }
@@ -144,10 +95,7 @@ impl ImageCost {
 
 /// Both sides, scaled down so that the longer one is at most `edge`.
 fn at_most((width, height): (u32, u32), edge: u32) -> (u32, u32) {
-    scaled(
-        (width, height),
-        f64::from(edge) / f64::from(width.max(height)),
-    )
+    scaled((width, height), f64::from(edge) / f64::from(width.max(height)))
 }
 
 /// Both sides, scaled down so that the shorter one is at most `shorter`; 0 means they are not scaled.
@@ -155,10 +103,7 @@ fn shrunk((width, height): (u32, u32), shorter: u32) -> (u32, u32) {
     if shorter == 0 {
         (width, height)
     } else {
-        scaled(
-            (width, height),
-            f64::from(shorter) / f64::from(width.min(height)),
-        )
+        scaled((width, height), f64::from(shorter) / f64::from(width.min(height)))
     }
 }
 
@@ -191,11 +136,7 @@ fn fewest(sides: (u32, u32), side: u32, most: u32) -> u64 {
     };
     while more - least > 1 {
         let middle = least + (more - least) / 2;
-        if of(middle) <= u64::from(most) {
-            least = middle
-        } else {
-            more = middle
-        }
+        if of(middle) <= u64::from(most) { least = middle } else { more = middle }
     }
     of(least)
 }
@@ -215,11 +156,7 @@ mod tests {
     fn image_prices_equal_the_measured_ones() {
         let check = |template: &str, (width, height): (u32, u32), expected: u32| {
             let pictures = Template::named(template).unwrap().image_cost();
-            assert_eq!(
-                pictures.tokens(Pixels::new(width, height)),
-                expected,
-                "{template}: {width} x {height}"
-            );
+            assert_eq!(pictures.tokens(Pixels::new(width, height)), expected, "{template}: {width} x {height}");
         };
         check("claude-4.5", (1_920, 1_080), 1_560);
         check("claude-4.7", (1_920, 1_080), 2_691);
@@ -245,11 +182,7 @@ mod tests {
     #[test]
     fn an_image_of_unknown_size_is_priced_as_an_average_one() {
         for template in Template::all() {
-            assert!(
-                (1_100..=1_600).contains(&template.image_cost().tokens(None)),
-                "{}",
-                template.name
-            );
+            assert!((1_100..=1_600).contains(&template.image_cost().tokens(None)), "{}", template.name);
         }
     }
 

@@ -10,16 +10,8 @@ use crate::context::tokens::Vocabulary;
 /// Rules that map models to templates, specific rules before general ones. An unlisted model of a known vendor gets the
 /// newest family of that vendor.
 pub(super) static RULES: &[Rule] = &[
-    rule(
-        &["openai-responses"],
-        &["gpt-3.5", "gpt-4", "chatgpt-4o"],
-        "gpt-4-responses",
-    ),
-    rule(
-        &["openai-responses", "openrouter-responses"],
-        &["gpt-oss"],
-        "gpt-oss",
-    ),
+    rule(&["openai-responses"], &["gpt-3.5", "gpt-4", "chatgpt-4o"], "gpt-4-responses"),
+    rule(&["openai-responses", "openrouter-responses"], &["gpt-oss"], "gpt-oss"),
     rule(&["openai-responses"], &[], "gpt-5-responses"),
     rule(&["groq"], &["gpt-oss"], "groq-gpt-oss"),
     rule(&[], &["gpt-oss"], "gpt-oss"),
@@ -27,50 +19,17 @@ pub(super) static RULES: &[Rule] = &[
     rule(&["groq"], &["llama-3", "llama3"], "groq-llama-3"),
     rule(&["venice"], &["qwen"], "venice-qwen-3.5"),
     rule(&["venice"], &[], "venice-mistral"),
-    rule(
-        &["llamacpp", "lmstudio", "ollama"],
-        &["mistral-small"],
-        "llamacpp-mistral",
-    ),
+    rule(&["llamacpp", "lmstudio", "ollama"], &["mistral-small"], "llamacpp-mistral"),
     rule(&["mistralrs"], &["qwen"], "mistralrs-qwen-3"),
     rule(&["gemini-vertex"], &["gemini-2.5"], "vertex-gemini-2.5"),
-    rule(
-        &["gemini-vertex"],
-        &["gemini-1", "gemini-2", "gemini-pro$"],
-        "gemini-2.0",
-    ),
+    rule(&["gemini-vertex"], &["gemini-1", "gemini-2", "gemini-pro$"], "gemini-2.0"),
     rule(&["gemini-vertex"], &["gemini"], "vertex-gemini-3"),
-    rule(
-        &["openrouter"],
-        &["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"],
-        "gpt-5-responses",
-    ),
-    rule(
-        &["openrouter"],
-        &["gpt-4o", "gpt-4.1", "gpt-4.5", "chatgpt-4o"],
-        "openrouter-gpt-4",
-    ),
-    rule(
-        &[],
-        &["gpt-4o", "gpt-4.1", "gpt-4.5", "chatgpt-4o"],
-        "gpt-4-chat",
-    ),
+    rule(&["openrouter"], &["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"], "gpt-5-responses"),
+    rule(&["openrouter"], &["gpt-4o", "gpt-4.1", "gpt-4.5", "chatgpt-4o"], "openrouter-gpt-4"),
+    rule(&[], &["gpt-4o", "gpt-4.1", "gpt-4.5", "chatgpt-4o"], "gpt-4-chat"),
     rule(&[], &["gpt-3.5", "gpt-35", "gpt-4"], "gpt-3.5"),
-    rule(
-        &[],
-        &["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"],
-        "gpt-5-chat",
-    ),
-    rule(
-        &[],
-        &[
-            "claude-3-haiku",
-            "claude-3-5-haiku",
-            "claude-3.5-haiku",
-            "claude-haiku-3",
-        ],
-        "claude-haiku-3.5",
-    ),
+    rule(&[], &["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"], "gpt-5-chat"),
+    rule(&[], &["claude-3-haiku", "claude-3-5-haiku", "claude-3.5-haiku", "claude-haiku-3"], "claude-haiku-3.5"),
     rule(
         &[],
         &[
@@ -113,43 +72,13 @@ pub(super) static RULES: &[Rule] = &[
     rule(&[], &["gemini-1", "gemini-2", "gemini-pro$"], "gemini-2.0"),
     rule(&[], &["gemini"], "gemini-3"),
     rule(&[], &["gemma"], "gemma"),
-    rule(
-        &[],
-        &["mixtral", "open-mixtral", "mistral-7b", "mistral-tiny"],
-        "mixtral",
-    ),
-    rule(
-        &[],
-        &[
-            "mistral-small-latest",
-            "mistral-small-26",
-            "mistral-small-4",
-        ],
-        "mistral-small",
-    ),
-    rule(
-        &[],
-        &[
-            "mistral",
-            "ministral",
-            "codestral",
-            "devstral",
-            "magistral",
-            "pixtral",
-            "voxtral",
-        ],
-        "mistral",
-    ),
+    rule(&[], &["mixtral", "open-mixtral", "mistral-7b", "mistral-tiny"], "mixtral"),
+    rule(&[], &["mistral-small-latest", "mistral-small-26", "mistral-small-4"], "mistral-small"),
+    rule(&[], &["mistral", "ministral", "codestral", "devstral", "magistral", "pixtral", "voxtral"], "mistral"),
     rule(&[], &["deepseek-r1", "deepseek-reasoner"], "deepseek-r1"),
     rule(&["deepseek"], &["deepseek-v4"], "deepseek-v4-thinking"),
     rule(&[], &["deepseek"], "deepseek-v4"),
-    rule(
-        &[],
-        &[
-            "qwen3.5", "qwen3-5", "qwen3.6", "qwen3-6", "qwen3.7", "qwen4",
-        ],
-        "qwen-3.5",
-    ),
+    rule(&[], &["qwen3.5", "qwen3-5", "qwen3.6", "qwen3-6", "qwen3.7", "qwen4"], "qwen-3.5"),
     rule(&[], &["qwen3-coder", "qwen-3-coder"], "qwen-3-coder"),
     rule(&[], &["qwen", "qwq"], "qwen-3"),
     rule(&[], &["smollm2"], "smollm-2"),
@@ -158,11 +87,7 @@ pub(super) static RULES: &[Rule] = &[
     rule(&[], &["llama-3", "llama3"], "llama-3"),
     rule(&[], &["grok-2", "grok-3"], "grok-3"),
     rule(&[], &["grok"], "grok-4"),
-    rule(
-        &[],
-        &["glm-4", "glm4", "glm-5$", "glm-5-", "glm-5.0", "glm-5.1"],
-        "glm",
-    ),
+    rule(&[], &["glm-4", "glm4", "glm-5$", "glm-5-", "glm-5.0", "glm-5.1"], "glm"),
     rule(&[], &["glm"], "glm-5.2"),
     rule(&[], &["minimax"], "minimax"),
 ];
@@ -555,14 +480,6 @@ pub(super) static UNKNOWN: Template = Template {
         costs: Costs::new(&[(Prompt, 3.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Definition, 1.0), (CallText, 1.0), (ResultText, 1.0)]),
     };
 
-const fn rule(
-    services: &'static [&'static str],
-    models: &'static [&'static str],
-    template: &'static str,
-) -> Rule {
-    Rule {
-        services,
-        models,
-        template,
-    }
+const fn rule(services: &'static [&'static str], models: &'static [&'static str], template: &'static str) -> Rule {
+    Rule { services, models, template }
 }

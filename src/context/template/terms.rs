@@ -146,10 +146,6 @@ impl Costs {
 
     /// The cost of these terms before rounding.
     pub fn value(&self, terms: &Terms) -> f64 {
-        self.0
-            .iter()
-            .zip(&terms.0)
-            .map(|(cost, amount)| cost * amount)
-            .sum()
+        self.0.iter().zip(&terms.0).map(|(cost, amount)| cost * amount).sum()
     }
 }

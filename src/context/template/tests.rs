@@ -22,28 +22,12 @@ fn models_find_their_family() {
         ("openrouter", "anthropic/claude-haiku-4.5", "claude-4.5"),
         ("openrouter", "anthropic/claude-sonnet-4", "claude-4"),
         ("openrouter", "anthropic/claude-sonnet-4:beta", "claude-4"),
-        (
-            "openrouter",
-            "anthropic/claude-3.7-sonnet:thinking",
-            "claude-4",
-        ),
-        (
-            "openrouter",
-            "anthropic/claude-3.5-haiku",
-            "claude-haiku-3.5",
-        ),
+        ("openrouter", "anthropic/claude-3.7-sonnet:thinking", "claude-4"),
+        ("openrouter", "anthropic/claude-3.5-haiku", "claude-haiku-3.5"),
         ("cerebras", "qwen-3-coder-480b", "qwen-3-coder"),
         ("ollama", "qwen3-coder:30b", "qwen-3-coder"),
-        (
-            "bedrock",
-            "us.anthropic.claude-sonnet-4-20250514-v1:0",
-            "claude-4",
-        ),
-        (
-            "bedrock",
-            "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
-            "claude-4.5",
-        ),
+        ("bedrock", "us.anthropic.claude-sonnet-4-20250514-v1:0", "claude-4"),
+        ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-4.5"),
         ("vertex", "claude-opus-4@20250514", "claude-4"),
         ("anthropic", "claude-opus-4-7", "claude-4.7"),
         ("openrouter", "anthropic/claude-opus-4.8", "claude-4.8"),
@@ -70,19 +54,11 @@ fn models_find_their_family() {
         ("zai", "glm-5", "glm"),
         ("crusoe", "zai/GLM-5.2", "glm-5.2"),
         ("zai", "glm-6-air", "glm-5.2"),
-        (
-            "groq",
-            "meta-llama/llama-4-scout-17b-16e-instruct",
-            "groq-llama-4",
-        ),
+        ("groq", "meta-llama/llama-4-scout-17b-16e-instruct", "groq-llama-4"),
         ("together", "meta-llama/Llama-4-Maverick-17B", "llama-4"),
         ("llamacpp", "Qwen3-1.7B-Q4_K_M", "qwen-3"),
         ("llamacpp", "SmolLM2-135M-Instruct.Q4_1", "smollm-2"),
-        (
-            "compatible",
-            "accounts/fireworks/models/qwen3p5-235b",
-            "qwen-3",
-        ),
+        ("compatible", "accounts/fireworks/models/qwen3p5-235b", "qwen-3"),
         ("xai", "grok-3-mini-fast", "grok-3"),
         ("xai", "grok-code-fast-1", "grok-4"),
         ("compatible", "foo1-bar", "unknown"),
@@ -91,43 +67,23 @@ fn models_find_their_family() {
     for (service, model, name) in table {
         let found = Template::of(service, model);
         assert_eq!(found.name, name, "{service} {model}");
-        assert!(
-            Template::all().any(|template| template == found),
-            "{name} is one of all"
-        );
+        assert!(Template::all().any(|template| template == found), "{name} is one of all");
     }
 }
 
 #[test]
 fn fixed_text_of_a_template_is_counted_once() {
     let template = Template::named("mistral").unwrap();
-    let said = vec![
-        testing::user("Hello"),
-        testing::assistant("Hello"),
-        testing::user("Hello"),
-    ];
+    let said = vec![testing::user("Hello"), testing::assistant("Hello"), testing::user("Hello")];
     let terms = template.terms(&testing::prompt(said));
-    assert_eq!(
-        (
-            terms.get(Term::Prompt),
-            terms.get(Term::Message),
-            terms.get(Term::Answer)
-        ),
-        (1.0, 3.0, 1.0)
-    );
+    assert_eq!((terms.get(Term::Prompt), terms.get(Term::Message), terms.get(Term::Answer)), (1.0, 3.0, 1.0));
     // <s>[INST]Hello[/INST]Hello</s>[INST]Hello[/INST]
     assert_eq!(template.count(&terms).tokens, 9);
 }
 
 #[test]
 fn arguments_are_the_members_of_an_object() {
-    let table = [
-        ("{}", 0.0),
-        (r#"{"a": {"b": 1, "c": 2}, "d": [1, 2]}"#, 2.0),
-        ("[1, 2]", 0.0),
-        ("", 0.0),
-        ("{", 0.0),
-    ];
+    let table = [("{}", 0.0), (r#"{"a": {"b": 1, "c": 2}, "d": [1, 2]}"#, 2.0), ("[1, 2]", 0.0), ("", 0.0), ("{", 0.0)];
     for (json, expected) in table {
         assert_eq!(arguments(json), expected, "{json}");
     }
@@ -149,14 +105,9 @@ fn tool_prompt_costs_equal_the_published_ones() {
         ..testing::tool("")
     };
     let prompt = Prompt {
-        system: vec![
-            "You are a helpful assistant that can answer to questions about the weather."
-                .to_owned(),
-        ],
+        system: vec!["You are a helpful assistant that can answer to questions about the weather.".to_owned()],
         tools: vec![weather],
-        ..testing::prompt(vec![testing::user(
-            "What's the weather like in San Francisco?",
-        )])
+        ..testing::prompt(vec![testing::user("What's the weather like in San Francisco?")])
     };
     let template = Template::named("gpt-4-chat").unwrap();
     assert_eq!(template.count(&template.terms(&prompt)).tokens, 101);
@@ -168,97 +119,54 @@ fn tools_that_may_not_be_called_are_left_out_where_the_family_does_that() {
     for (name, definitions) in [("mistral", 0.0), ("gpt-4-chat", 1.0)] {
         let template = Template::named(name).unwrap();
         let terms = template.terms_of_tools(&tools, Some(&ToolChoice::None));
-        assert_eq!(
-            (terms.get(Term::Forbidden), terms.get(Term::Tool)),
-            (1.0, definitions),
-            "{name}"
-        );
+        assert_eq!((terms.get(Term::Forbidden), terms.get(Term::Tool)), (1.0, definitions), "{name}");
     }
 }
 
 #[test]
 fn a_forced_call_hides_other_tools_in_families_that_do_so() {
     let description = "Hears whatever is to be heard, near and far.".to_owned();
-    let tools = [
-        testing::tool("look"),
-        Tool {
-            description,
-            ..testing::tool("listen")
-        },
-    ];
+    let tools = [testing::tool("look"), Tool { description, ..testing::tool("listen") }];
     for (name, told) in [("mistral", 1.0), ("gpt-4-chat", 2.0)] {
         let template = Template::named(name).unwrap();
         let terms = |choice| template.terms_of_tools(&tools, Some(&choice));
         let forced = terms(ToolChoice::Tool("listen".to_owned()));
-        assert_eq!(
-            (forced.get(Term::Forced), forced.get(Term::Tool)),
-            (1.0, told),
-            "{name}"
-        );
+        assert_eq!((forced.get(Term::Forced), forced.get(Term::Tool)), (1.0, told), "{name}");
         assert_eq!(terms(ToolChoice::Required).get(Term::Tool), 2.0, "{name}");
     }
     let template = Template::named("mistral").unwrap();
     let forced = template.terms_of_tools(&tools, Some(&ToolChoice::Tool("listen".to_owned())));
-    let [other, called] =
-        [0, 1].map(|tool| template.terms_of_tool(&tools[tool]).get(Term::Definition));
+    let [other, called] = [0, 1].map(|tool| template.terms_of_tool(&tools[tool]).get(Term::Definition));
     assert_ne!(other, called);
     assert_eq!(forced.get(Term::Definition), called);
 }
 
 #[test]
 fn past_reasoning_is_left_out_in_families_that_drop_it() {
-    let text = |name, message: &Message| {
-        Template::named(name)
-            .unwrap()
-            .terms_of_message(message)
-            .get(Term::Text)
-    };
+    let text = |name, message: &Message| Template::named(name).unwrap().terms_of_message(message).get(Term::Text);
     let thought = "<think>Hmm, hmm, hmm.</think>\n\nYes";
     let said = testing::assistant(thought);
     let asked = testing::user(thought);
     let brief = testing::assistant("Yes");
     assert_eq!(text("qwen-3", &said), text("qwen-3", &brief));
-    assert!(
-        text("qwen-3", &asked) > text("qwen-3", &brief),
-        "a user's words stay"
-    );
-    assert!(
-        text("mistral", &said) > text("mistral", &brief),
-        "and so do those of a model whose family keeps them"
-    );
+    assert!(text("qwen-3", &asked) > text("qwen-3", &brief), "a user's words stay");
+    assert!(text("mistral", &said) > text("mistral", &brief), "and so do those of a model whose family keeps them");
 }
 
 #[test]
 fn reasoning_models_have_extra_prompt_tokens_where_their_service_adds_them() {
     let counted = |service, model, effort| {
         let template = Template::of(service, model);
-        let generation = Generation {
-            reasoning_effort: effort,
-            ..Generation::default()
-        };
-        template
-            .count(&template.terms_of("", &[], &[testing::user("Hello")], &generation))
-            .tokens
+        let generation = Generation { reasoning_effort: effort, ..Generation::default() };
+        template.count(&template.terms_of("", &[], &[testing::user("Hello")], &generation)).tokens
     };
     let off = Some(ReasoningEffort::None);
     let on = Some(ReasoningEffort::High);
-    let table = [
-        ("deepseek", "deepseek-v4-flash", 79),
-        ("deepseek", "deepseek-chat", 0),
-        ("openai", "gpt-5", 0),
-    ];
+    let table = [("deepseek", "deepseek-v4-flash", 79), ("deepseek", "deepseek-chat", 0), ("openai", "gpt-5", 0)];
     for (service, model, more) in table {
         let without = counted(service, model, off);
-        assert_eq!(
-            counted(service, model, on),
-            without + more,
-            "{service} {model}"
-        );
-        assert_eq!(
-            counted(service, model, None),
-            without + more,
-            "{service} {model} thinks unless it is asked not to"
-        );
+        assert_eq!(counted(service, model, on), without + more, "{service} {model}");
+        assert_eq!(counted(service, model, None), without + more, "{service} {model} thinks unless it is asked not to");
     }
 }
 
@@ -279,10 +187,7 @@ fn the_block_about_tools_has_the_size_that_anthropic_documents() {
         let (tools, more) = (template.cost(Term::Tools), template.cost(Term::Forced));
         assert!((tools - auto).abs() <= 5.0, "{model}: {tools}, not {auto}");
         let both = tools + more;
-        assert!(
-            (both - forced).abs() <= 8.0,
-            "{model}: {both}, not {forced}"
-        );
+        assert!((both - forced).abs() <= 8.0, "{model}: {both}, not {forced}");
     }
 }
 
@@ -290,13 +195,8 @@ fn the_block_about_tools_has_the_size_that_anthropic_documents() {
 fn a_budget_of_thinking_is_counted_where_thinking_is_requested() {
     let counted = |service, model, effort| {
         let template = Template::of(service, model);
-        let generation = Generation {
-            reasoning_effort: effort,
-            ..Generation::default()
-        };
-        template
-            .count(&template.terms_of("", &[], &[testing::user("Hello")], &generation))
-            .tokens
+        let generation = Generation { reasoning_effort: effort, ..Generation::default() };
+        template.count(&template.terms_of("", &[], &[testing::user("Hello")], &generation)).tokens
     };
     for (service, model, more) in [
         ("openrouter", "anthropic/claude-haiku-4.5", 30),
@@ -304,15 +204,8 @@ fn a_budget_of_thinking_is_counted_where_thinking_is_requested() {
         ("openai", "gpt-5", 0),
     ] {
         let without = counted(service, model, None);
-        assert_eq!(
-            counted(service, model, Some(ReasoningEffort::None)),
-            without
-        );
-        assert_eq!(
-            counted(service, model, Some(ReasoningEffort::Low)),
-            without + more,
-            "{service} {model}"
-        );
+        assert_eq!(counted(service, model, Some(ReasoningEffort::None)), without);
+        assert_eq!(counted(service, model, Some(ReasoningEffort::Low)), without + more, "{service} {model}");
     }
 }
 
@@ -321,19 +214,12 @@ fn a_forced_call_costs_more_beside_a_system_prompt_where_that_was_recorded() {
     let tools = [testing::tool("look")];
     let counted = |service, model, system, choice| {
         let template = Template::of(service, model);
-        let generation = Generation {
-            tool_choice: Some(choice),
-            ..Generation::default()
-        };
-        template
-            .count(&template.terms_of(system, &tools, &[testing::user("Hello")], &generation))
-            .tokens
+        let generation = Generation { tool_choice: Some(choice), ..Generation::default() };
+        template.count(&template.terms_of(system, &tools, &[testing::user("Hello")], &generation)).tokens
     };
-    for (service, model, beside_system) in [
-        ("openai-responses", "gpt-4o", 12),
-        ("openrouter", "openai/gpt-4o-mini", 12),
-        ("copilot", "gpt-4o", 0),
-    ] {
+    for (service, model, beside_system) in
+        [("openai-responses", "gpt-4o", 12), ("openrouter", "openai/gpt-4o-mini", 12), ("copilot", "gpt-4o", 0)]
+    {
         for (system, more) in [("", 0), ("Be brief.", beside_system)] {
             let auto = counted(service, model, system, ToolChoice::Auto);
             let forced = counted(service, model, system, ToolChoice::Required);
@@ -363,14 +249,8 @@ fn qwen_coder_writes_tools_as_its_published_template_does() {
     let template = Template::of("cerebras", "qwen-3-coder-480b");
     let [system, block] = QWEN_CODER_TOOLS.map(|text| template.tokens(text));
     let system = system + template.cost(Term::System);
-    let (tools, beside) = (
-        template.cost(Term::Tools),
-        template.cost(Term::ToolsBesideSystem),
-    );
-    assert!(
-        (tools - system - block).abs() <= 2.0,
-        "{tools}, not {system} + {block}"
-    );
+    let (tools, beside) = (template.cost(Term::Tools), template.cost(Term::ToolsBesideSystem));
+    assert!((tools - system - block).abs() <= 2.0, "{tools}, not {system} + {block}");
     assert!((beside + system).abs() <= 2.0, "{beside}, not {system}");
     let weather = Tool {
         name: "weather".to_owned(),
@@ -383,11 +263,9 @@ fn qwen_coder_writes_tools_as_its_published_template_does() {
     };
     assert_eq!(
         template.definitions.write(&weather).texts,
-        [
-            "\n<function>\n<name>weather</name>\n<description>How it is.</description>\n<parameters>\
+        ["\n<function>\n<name>weather</name>\n<description>How it is.</description>\n<parameters>\
              \n<parameter>\n<name>city</name>\n<type>string</type>\n<description>Where</description>\
              \n<maxLength>9</maxLength>\n</parameter>\n<required>[\"city\"]</required>\n</parameters>\
-             \n</function>"
-        ]
+             \n</function>"]
     );
 }

@@ -75,9 +75,7 @@ impl Bpe {
     /// The number of tokens of a text, without the shortcut for a text that is a single token.
     #[cfg(test)]
     pub(super) fn encoded(&self, text: &[u8]) -> usize {
-        self.trie
-            .longest(text)
-            .map_or(0, |longest| self.encode(text, longest))
+        self.trie.longest(text).map_or(0, |longest| self.encode(text, longest))
     }
 
     /// The number of tokens of a text; `longest` is the longest token that it begins with. Each iteration advances by a
@@ -90,8 +88,7 @@ impl Bpe {
         while let Some(first) = candidate {
             let last = tokens.last().copied();
             let fits = |token: &u32| {
-                !dead_ends.contains(at + self.length(*token))
-                    && last.is_none_or(|last| self.may_follow(last, *token))
+                !dead_ends.contains(at + self.length(*token)) && last.is_none_or(|last| self.may_follow(last, *token))
             };
             if let Some(token) = self.prefixes(first).find(fits) {
                 tokens.push(token);
@@ -121,11 +118,7 @@ impl Bpe {
     fn may_follow(&self, mut left: u32, mut right: u32) -> bool {
         let mut undone = u32::MAX;
         loop {
-            if self
-                .merges
-                .get(&(left, right))
-                .is_some_and(|merged| *merged < undone)
-            {
+            if self.merges.get(&(left, right)).is_some_and(|merged| *merged < undone) {
                 return false;
             }
             let end_of_left = || self.parts_of(left).map(|(_, end)| (end, right, left));

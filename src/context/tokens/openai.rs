@@ -91,9 +91,7 @@ impl Loaded {
 
 impl fmt::Debug for OpenAi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAi")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("OpenAi").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -105,9 +103,7 @@ impl Counter for OpenAi {
     /// The text is split into pieces by the vocabulary's pattern, and each piece is counted separately. No piece
     /// depends on the text before it.
     fn text(&self, text: &str) -> u32 {
-        let loaded = self
-            .loaded
-            .get_or_init(|| Loaded::new(self.packed, self.pattern));
+        let loaded = self.loaded.get_or_init(|| Loaded::new(self.packed, self.pattern));
         let tokens = self.pieces.with_borrow_mut(|pieces| {
             let mut rest = text;
             let mut tokens = 0;
@@ -136,10 +132,7 @@ mod tests {
 
     /// The vocabularies, their numbers of tokens, and the reference implementations.
     fn vocabularies() -> [(&'static OpenAi, usize, &'static CoreBPE); 2] {
-        [
-            (&O200K, 199_998, o200k_base_singleton()),
-            (&CL100K, 100_256, cl100k_base_singleton()),
-        ]
+        [(&O200K, 199_998, o200k_base_singleton()), (&CL100K, 100_256, cl100k_base_singleton())]
     }
 
     #[test]

@@ -20,80 +20,30 @@ pub(super) struct Other {
 }
 
 static OTHERS: [Other; 7] = [
-    Other::new(
-        Vocabulary::Tekken,
-        "tekken",
-        "mistral_v3",
-        cfg!(feature = "vocab-mistral"),
-    ),
-    Other::new(
-        Vocabulary::MistralV1,
-        "mistral-v1",
-        "mistral",
-        cfg!(feature = "vocab-mistral"),
-    ),
-    Other::new(
-        Vocabulary::Qwen,
-        "qwen",
-        "qwen3",
-        cfg!(feature = "vocab-qwen"),
-    ),
-    Other::new(
-        Vocabulary::DeepSeek,
-        "deepseek",
-        "deepseek_v3",
-        cfg!(feature = "vocab-deepseek"),
-    ),
-    Other::new(
-        Vocabulary::Gemma,
-        "gemma",
-        "gemma4",
-        cfg!(feature = "vocab-gemma"),
-    ),
-    Other::new(
-        Vocabulary::Llama3,
-        "llama3",
-        "llama3",
-        cfg!(feature = "vocab-llama3"),
-    ),
-    Other::new(
-        Vocabulary::Llama2,
-        "llama2",
-        "llama2",
-        cfg!(feature = "vocab-llama2"),
-    ),
+    Other::new(Vocabulary::Tekken, "tekken", "mistral_v3", cfg!(feature = "vocab-mistral")),
+    Other::new(Vocabulary::MistralV1, "mistral-v1", "mistral", cfg!(feature = "vocab-mistral")),
+    Other::new(Vocabulary::Qwen, "qwen", "qwen3", cfg!(feature = "vocab-qwen")),
+    Other::new(Vocabulary::DeepSeek, "deepseek", "deepseek_v3", cfg!(feature = "vocab-deepseek")),
+    Other::new(Vocabulary::Gemma, "gemma", "gemma4", cfg!(feature = "vocab-gemma")),
+    Other::new(Vocabulary::Llama3, "llama3", "llama3", cfg!(feature = "vocab-llama3")),
+    Other::new(Vocabulary::Llama2, "llama2", "llama2", cfg!(feature = "vocab-llama2")),
 ];
 
 /// The vocabulary's counter. Returns `None` if this build does not include it.
 pub(super) fn counter(vocabulary: Vocabulary) -> Option<&'static dyn Counter> {
-    let other = OTHERS
-        .iter()
-        .find(|other| other.vocabulary == vocabulary && other.in_build)?;
+    let other = OTHERS.iter().find(|other| other.vocabulary == vocabulary && other.in_build)?;
     Some(other)
 }
 
 impl Other {
-    const fn new(
-        vocabulary: Vocabulary,
-        name: &'static str,
-        library_name: &'static str,
-        in_build: bool,
-    ) -> Self {
-        Self {
-            vocabulary,
-            name,
-            library_name,
-            in_build,
-            loaded: OnceLock::new(),
-        }
+    const fn new(vocabulary: Vocabulary, name: &'static str, library_name: &'static str, in_build: bool) -> Self {
+        Self { vocabulary, name, library_name, in_build, loaded: OnceLock::new() }
     }
 }
 
 impl fmt::Debug for Other {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Other")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Other").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -104,9 +54,7 @@ impl Counter for Other {
 
     /// The number of tokens of a text. A piece that the vocabulary cannot encode is counted with o200k.
     fn text(&self, text: &str) -> u32 {
-        let tokenizer = self
-            .loaded
-            .get_or_init(|| splintr::from_pretrained(self.library_name).ok());
+        let tokenizer = self.loaded.get_or_init(|| splintr::from_pretrained(self.library_name).ok());
         let count = |piece: &str| match tokenizer {
             Some(tokenizer) => count(tokenizer, piece).unwrap_or_else(|| openai::O200K.text(piece)),
             None => openai::O200K.text(piece),
@@ -151,7 +99,5 @@ fn end_of_piece(text: &str) -> usize {
     let most = text.floor_char_boundary(MAX_PIECE_BYTES);
     // At least half of the maximum, so that a text of white space is not split into tiny pieces.
     let least = text.floor_char_boundary(MAX_PIECE_BYTES / 2);
-    text[least..most]
-        .rfind(char::is_whitespace)
-        .map_or(most, |at| least + at)
+    text[least..most].rfind(char::is_whitespace).map_or(most, |at| least + at)
 }

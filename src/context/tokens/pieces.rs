@@ -39,11 +39,7 @@ impl Pieces {
         }
         let tokens = count(piece);
         if let Ok(tokens) = u8::try_from(tokens) {
-            *slot = Slot {
-                piece: packed,
-                length,
-                tokens,
-            };
+            *slot = Slot { piece: packed, length, tokens };
         }
         tokens
     }
@@ -71,12 +67,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_counted_once_and_a_long_one_each_time() {
-        let table = [
-            ("word", 1),
-            (" fifteen bytes!", 1),
-            ("sixteen bytes ok", 2),
-            ("", 2),
-        ];
+        let table = [("word", 1), (" fifteen bytes!", 1), ("sixteen bytes ok", 2), ("", 2)];
         for (piece, expected) in table {
             let mut pieces = Pieces::new();
             let mut counted = 0;

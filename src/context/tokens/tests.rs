@@ -7,9 +7,7 @@ use super::*;
 /// The counters of this build, including the heuristic.
 fn counters() -> Vec<&'static dyn Counter> {
     let vocabularies = Vocabulary::ALL.into_iter().filter_map(Vocabulary::counter);
-    vocabularies
-        .chain([&Heuristic as &'static dyn Counter])
-        .collect()
+    vocabularies.chain([&Heuristic as &'static dyn Counter]).collect()
 }
 
 #[test]
@@ -24,33 +22,17 @@ fn vocabularies_count_like_their_models() {
     ];
     for (vocabulary, text, tokens) in table {
         let counter = vocabulary.counter().expect("always in the build");
-        assert_eq!(
-            counter.text(text),
-            *tokens,
-            "{} of {text:?}",
-            counter.name()
-        );
+        assert_eq!(counter.text(text), *tokens, "{} of {text:?}", counter.name());
     }
 }
 
 #[test]
 fn special_tokens_in_a_text_are_text() {
     for counter in Vocabulary::ALL.into_iter().filter_map(Vocabulary::counter) {
-        for special in [
-            "<|endoftext|>",
-            "<|im_start|>",
-            "<|begin_of_text|>",
-            "<s>",
-            "[INST]",
-            "<｜User｜>",
-            "<think>",
-        ] {
+        for special in ["<|endoftext|>", "<|im_start|>", "<|begin_of_text|>", "<s>", "[INST]", "<｜User｜>", "<think>"]
+        {
             let whole = counter.text(special);
-            assert!(
-                whole > 1,
-                "{} takes {special} for one token",
-                counter.name()
-            );
+            assert!(whole > 1, "{} takes {special} for one token", counter.name());
         }
     }
 }
@@ -58,12 +40,7 @@ fn special_tokens_in_a_text_are_text() {
 #[test]
 fn megabytes_of_one_letter_are_counted_in_linear_time() {
     for counter in counters() {
-        for (text, bytes) in [
-            ("a", 10 << 20),
-            (" ", 1 << 20),
-            ("語", 1 << 20),
-            ("\u{1f389}", 1 << 20),
-        ] {
+        for (text, bytes) in [("a", 10 << 20), (" ", 1 << 20), ("語", 1 << 20), ("\u{1f389}", 1 << 20)] {
             let text = text.repeat(bytes / text.len());
             assert!(counter.text(&text) > 0, "{}", counter.name());
         }

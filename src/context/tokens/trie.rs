@@ -30,25 +30,10 @@ impl Trie {
         let mut sorted: Vec<(&[u8], u32)> = tokens.iter().copied().zip(0..).collect();
         sorted.sort_unstable();
         let mut prefixes = vec![None; tokens.len()];
-        let mut trie = Self {
-            children: Vec::new(),
-            bytes: vec![0],
-            tokens: Vec::new(),
-        };
-        let mut nodes = vec![Open {
-            first: 0,
-            end: sorted.len(),
-            depth: 0,
-            prefix: NONE,
-        }];
+        let mut trie = Self { children: Vec::new(), bytes: vec![0], tokens: Vec::new() };
+        let mut nodes = vec![Open { first: 0, end: sorted.len(), depth: 0, prefix: NONE }];
         let mut node = 0;
-        while let Some(&Open {
-            mut first,
-            end,
-            depth,
-            mut prefix,
-        }) = nodes.get(node)
-        {
+        while let Some(&Open { mut first, end, depth, mut prefix }) = nodes.get(node) {
             let mut token = NONE;
             if let Some((bytes, rank)) = sorted[..end].get(first)
                 && bytes.len() == depth
@@ -65,12 +50,7 @@ impl Trie {
                 let rest = &sorted[first..end];
                 let same = rest.partition_point(|(bytes, _)| bytes[depth] == byte);
                 trie.bytes.push(byte);
-                nodes.push(Open {
-                    first,
-                    end: first + same,
-                    depth: depth + 1,
-                    prefix,
-                });
+                nodes.push(Open { first, end: first + same, depth: depth + 1, prefix });
                 first += same;
             }
             node += 1;
@@ -98,9 +78,7 @@ impl Trie {
 
     /// The token that is equal to a text.
     pub(super) fn exactly(&self, text: &[u8]) -> Option<u32> {
-        let node = text
-            .iter()
-            .try_fold(0, |node, byte| self.child(node, *byte))?;
+        let node = text.iter().try_fold(0, |node, byte| self.child(node, *byte))?;
         let token = self.tokens[node];
         (token != NONE).then_some(token)
     }

@@ -17,10 +17,7 @@ impl Words {
         if first.is_ascii_digit() {
             return number(bytes);
         }
-        if !first.is_ascii()
-            || matches!(first, b'\r' | b'\n')
-            || (first == b'\'' && self == Self::ByLetters)
-        {
+        if !first.is_ascii() || matches!(first, b'\r' | b'\n') || (first == b'\'' && self == Self::ByLetters) {
             return None;
         }
         let begin = usize::from(!first.is_ascii_alphabetic());
@@ -52,10 +49,7 @@ fn number(bytes: &[u8]) -> Option<usize> {
 
 /// The number of leading bytes of this kind.
 fn run(bytes: &[u8], kind: impl Fn(&u8) -> bool) -> usize {
-    bytes
-        .iter()
-        .position(|byte| !kind(byte))
-        .unwrap_or(bytes.len())
+    bytes.iter().position(|byte| !kind(byte)).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]
@@ -84,11 +78,7 @@ mod tests {
         ];
         for (text, by_case, by_letters) in table {
             assert_eq!(Words::ByCase.end(text.as_bytes()), by_case, "{text:?}");
-            assert_eq!(
-                Words::ByLetters.end(text.as_bytes()),
-                by_letters,
-                "{text:?}"
-            );
+            assert_eq!(Words::ByLetters.end(text.as_bytes()), by_letters, "{text:?}");
         }
     }
 }

@@ -4,33 +4,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-const NONE: OutputLimits = OutputLimits {
-    max_chars: None,
-    max_lines: None,
-    max_line_length: None,
-    max_matches: None,
-    keep: None,
-};
+const NONE: OutputLimits =
+    OutputLimits { max_chars: None, max_lines: None, max_line_length: None, max_matches: None, keep: None };
 
 fn chars_limit(max: u32) -> OutputLimits {
-    OutputLimits {
-        max_chars: Some(max),
-        ..NONE
-    }
+    OutputLimits { max_chars: Some(max), ..NONE }
 }
 
 fn lines_limit(max: u32) -> OutputLimits {
-    OutputLimits {
-        max_lines: Some(max),
-        ..NONE
-    }
+    OutputLimits { max_lines: Some(max), ..NONE }
 }
 
 fn both(limits: OutputLimits) -> OutputLimits {
-    OutputLimits {
-        keep: Some(Keep::HeadAndTail),
-        ..limits
-    }
+    OutputLimits { keep: Some(Keep::HeadAndTail), ..limits }
 }
 
 /// The kept text, with `|` for the marker.
@@ -48,35 +34,21 @@ fn an_output_of_exactly_the_limit_is_untouched() {
         ("🎉", 120_001, 120_000, true),
     ] {
         let text = unit.repeat(length as usize);
-        let expected = if truncated {
-            format!("{}{MARKER}", unit.repeat(kept as usize))
-        } else {
-            text.clone()
-        };
+        let expected = if truncated { format!("{}{MARKER}", unit.repeat(kept as usize)) } else { text.clone() };
         let cut = truncate(&text, &chars_limit(120_000));
         assert_eq!(cut.text, expected, "{unit} x {length}");
-        assert_eq!(
-            (cut.original_chars, cut.kept_chars, cut.truncated),
-            (length, kept, truncated)
-        );
+        assert_eq!((cut.original_chars, cut.kept_chars, cut.truncated), (length, kept, truncated));
     }
 }
 
 #[test]
 fn truncation_marker_has_its_documented_text() {
-    assert_eq!(
-        truncate("abcdef", &chars_limit(3)).text,
-        "abc\n\n[Output truncated - exceeded maximum length]"
-    );
+    assert_eq!(truncate("abcdef", &chars_limit(3)).text, "abc\n\n[Output truncated - exceeded maximum length]");
 }
 
 #[test]
 fn a_file_of_2000_by_2000_fits_and_one_more_does_not() {
-    let limits = OutputLimits {
-        max_lines: Some(2_000),
-        max_line_length: Some(2_000),
-        ..NONE
-    };
+    let limits = OutputLimits { max_lines: Some(2_000), max_line_length: Some(2_000), ..NONE };
     let line = "x".repeat(2_000);
     let file = format!("{line}\n").repeat(2_000);
     assert_eq!(truncate(&file, &limits).text, file);
@@ -89,18 +61,12 @@ fn a_file_of_2000_by_2000_fits_and_one_more_does_not() {
     let wider = format!("{line}y\n{line}\n");
     let by_width = truncate(&wider, &limits);
     assert_eq!(by_width.text, format!("{line}\n{line}\n{MARKER}"));
-    assert_eq!(
-        (by_width.original_chars, by_width.kept_chars),
-        (4_003, 4_002)
-    );
+    assert_eq!((by_width.original_chars, by_width.kept_chars), (4_003, 4_002));
 }
 
 #[test]
 fn a_thousand_matches_fit_and_one_more_does_not() {
-    let limits = OutputLimits {
-        max_matches: Some(1_000),
-        ..NONE
-    };
+    let limits = OutputLimits { max_matches: Some(1_000), ..NONE };
     let found = "src/a.rs:1: x\n\n".repeat(1_000);
     assert!(!truncate(&found, &limits).truncated);
     let more = truncate(&format!("{found}src/b.rs:1: x\n"), &limits);
@@ -111,14 +77,8 @@ fn a_thousand_matches_fit_and_one_more_does_not() {
 
 #[test]
 fn head_truncation_keeps_the_beginning() {
-    let matches = |max| OutputLimits {
-        max_matches: Some(max),
-        ..NONE
-    };
-    let width = |max| OutputLimits {
-        max_line_length: Some(max),
-        ..NONE
-    };
+    let matches = |max| OutputLimits { max_matches: Some(max), ..NONE };
+    let width = |max| OutputLimits { max_line_length: Some(max), ..NONE };
     let table = [
         ("abc", NONE, "abc"),
         ("", chars_limit(0), ""),
@@ -142,10 +102,7 @@ fn head_truncation_keeps_the_beginning() {
 
 #[test]
 fn head_and_tail_truncation_keeps_half_of_each() {
-    let matches = |max| OutputLimits {
-        max_matches: Some(max),
-        ..NONE
-    };
+    let matches = |max| OutputLimits { max_matches: Some(max), ..NONE };
     let table = [
         ("abcdefgh", chars_limit(8), "abcdefgh"),
         ("abcdefgh", chars_limit(4), "ab|\n\ngh"),
@@ -172,19 +129,10 @@ fn output_limits_apply_in_order() {
         keep: None,
     };
     assert_eq!(shown("aaaaa\nbbbbb\nccccc\nddddd\n", limits), "aaaa\nb|");
-    let limits = both(OutputLimits {
-        max_lines: Some(4),
-        max_line_length: Some(2),
-        max_chars: Some(6),
-        ..NONE
-    });
+    let limits = both(OutputLimits { max_lines: Some(4), max_line_length: Some(2), max_chars: Some(6), ..NONE });
     assert_eq!(shown("aaa\nbbb\nccc\nddd\neee\n", limits), "aa\n|\n\nee\n");
     // The last limit does not change the first half if the end is shorter than its half.
-    let limits = both(OutputLimits {
-        max_lines: Some(2),
-        max_chars: Some(6),
-        ..NONE
-    });
+    let limits = both(OutputLimits { max_lines: Some(2), max_chars: Some(6), ..NONE });
     assert_eq!(shown("aaaaaaa\nb\nc", limits), "aaaaa|\n\nc");
 }
 
@@ -192,45 +140,22 @@ fn output_limits_apply_in_order() {
 fn output_limits_apply_to_all_parts_together() {
     let texts = ["abc".to_owned(), "def".to_owned(), "ghi".to_owned()];
     let whole = truncate_texts(&texts, &chars_limit(11));
-    assert_eq!(
-        (
-            whole.texts.as_slice(),
-            whole.original_chars,
-            whole.truncated
-        ),
-        (texts.as_slice(), 11, false)
-    );
+    assert_eq!((whole.texts.as_slice(), whole.original_chars, whole.truncated), (texts.as_slice(), 11, false));
 
     let some = truncate_texts(&texts, &chars_limit(5));
     assert_eq!(some.texts, [format!("abc\nd{MARKER}")]);
-    assert_eq!(
-        (some.original_chars, some.kept_chars, some.truncated),
-        (11, 5, true)
-    );
+    assert_eq!((some.original_chars, some.kept_chars, some.truncated), (11, 5, true));
 
     let none = truncate_texts(&[], &chars_limit(5));
-    assert_eq!(
-        (none.texts.len(), none.original_chars, none.truncated),
-        (0, 0, false)
-    );
+    assert_eq!((none.texts.len(), none.original_chars, none.truncated), (0, 0, false));
 }
 
 fn any_limits() -> impl Strategy<Value = OutputLimits> {
     let limit = || proptest::option::of(0u32..12);
-    let keep = prop_oneof![
-        Just(None),
-        Just(Some(Keep::Head)),
-        Just(Some(Keep::HeadAndTail))
-    ];
-    (limit(), limit(), limit(), limit(), keep).prop_map(
-        |(max_chars, max_lines, max_line_length, max_matches, keep)| OutputLimits {
-            max_chars,
-            max_lines,
-            max_line_length,
-            max_matches,
-            keep,
-        },
-    )
+    let keep = prop_oneof![Just(None), Just(Some(Keep::Head)), Just(Some(Keep::HeadAndTail))];
+    (limit(), limit(), limit(), limit(), keep).prop_map(|(max_chars, max_lines, max_line_length, max_matches, keep)| {
+        OutputLimits { max_chars, max_lines, max_line_length, max_matches, keep }
+    })
 }
 
 proptest! {

@@ -30,12 +30,7 @@ pub fn submit_tool_results(
 ) -> Result<SubmitToolResults, RequestError> {
     let mut found = Findings::check_with(rpc::SUBMIT_TOOL_RESULTS, &mut request, stored);
     let hash = request_hash(rpc::SUBMIT_TOOL_RESULTS, &request);
-    let pb::SubmitToolResultsRequest {
-        session_id,
-        request_id,
-        results,
-        approvals,
-    } = request;
+    let pb::SubmitToolResultsRequest { session_id, request_id, results, approvals } = request;
     let at = Path::to("results");
     let at_approvals = Path::to("approvals");
     check_number(at, results.len() + approvals.len(), &mut found);
@@ -43,11 +38,7 @@ pub fn submit_tool_results(
     let submit = SubmitToolResults {
         session: SessionId::new(session_id),
         idempotency: idempotency(request_id, hash),
-        results: results
-            .into_iter()
-            .enumerate()
-            .map(|(i, r)| result(at.index(i), r, &mut found))
-            .collect(),
+        results: results.into_iter().enumerate().map(|(i, r)| result(at.index(i), r, &mut found)).collect(),
         decisions: approvals
             .into_iter()
             .enumerate()
@@ -79,19 +70,10 @@ fn check_once(
     approvals: &[pb::Approval],
     found: &mut Findings,
 ) {
-    let results = results
-        .iter()
-        .enumerate()
-        .map(|(i, result)| (&result.call_id, (at_results, i)));
-    let approvals = approvals
-        .iter()
-        .enumerate()
-        .map(|(i, approval)| (&approval.call_id, (at_approvals, i)));
+    let results = results.iter().enumerate().map(|(i, result)| (&result.call_id, (at_results, i)));
+    let approvals = approvals.iter().enumerate().map(|(i, approval)| (&approval.call_id, (at_approvals, i)));
     let mut seen = BTreeMap::new();
-    for (call, (list, i)) in results
-        .chain(approvals)
-        .filter(|(call, _)| !call.is_empty())
-    {
+    for (call, (list, i)) in results.chain(approvals).filter(|(call, _)| !call.is_empty()) {
         if let Some((first_list, first)) = seen.insert(call, (list, i)) {
             let here = list.index(i);
             let description = format!("{} has the same call_id", first_list.index(first));
@@ -101,20 +83,9 @@ fn check_once(
 }
 
 /// Decodes a tool result. The tool name is ignored, because the call has it.
-pub(super) fn result(
-    at: Path<'_>,
-    result: pb::ToolResult,
-    found: &mut Findings,
-) -> SubmittedResult {
-    let pb::ToolResult {
-        call_id,
-        tool_name: _,
-        parts,
-        outcome,
-        truncation: _,
-        prune_mark: _,
-        display_text: _,
-    } = result;
+pub(super) fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
+    let pb::ToolResult { call_id, tool_name: _, parts, outcome, truncation: _, prune_mark: _, display_text: _ } =
+        result;
     let (parts, sanitized) = result_parts(at.field("parts"), parts, found);
     SubmittedResult {
         call: CallId::new(call_id),
@@ -126,43 +97,20 @@ pub(super) fn result(
 }
 
 /// Decodes a tool result in the format of another API, in which it may report that a person denied the call.
-pub(super) fn foreign_result(
-    at: Path<'_>,
-    result: pb::ToolResult,
-    found: &mut Findings,
-) -> SubmittedResult {
+pub(super) fn foreign_result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
     if result.outcome() != pb::ToolOutcome::Denied {
         return self::result(at, result, found);
     }
-    let failed = pb::ToolResult {
-        outcome: pb::ToolOutcome::Error.into(),
-        ..result
-    };
-    SubmittedResult {
-        outcome: ToolOutcome::Denied,
-        ..self::result(at, failed, found)
-    }
+    let failed = pb::ToolResult { outcome: pb::ToolOutcome::Error.into(), ..result };
+    SubmittedResult { outcome: ToolOutcome::Denied, ..self::result(at, failed, found) }
 }
 
 /// Decodes the parts of a tool result. Empty texts are dropped instead of rejected, because a tool may print
 /// nothing.
-fn result_parts(
-    at: Path<'_>,
-    parts: Vec<pb::Part>,
-    found: &mut Findings,
-) -> (Vec<OutputPart>, bool) {
-    let given: Vec<_> = parts
-        .into_iter()
-        .enumerate()
-        .filter_map(|(i, part)| part::result_part(at.index(i), part, found))
-        .collect();
-    if given
-        .iter()
-        .filter_map(OutputPart::text)
-        .map(str::len)
-        .sum::<usize>()
-        > MAX_RESULT_BYTES
-    {
+fn result_parts(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<OutputPart>, bool) {
+    let given: Vec<_> =
+        parts.into_iter().enumerate().filter_map(|(i, part)| part::result_part(at.index(i), part, found)).collect();
+    if given.iter().filter_map(OutputPart::text).map(str::len).sum::<usize>() > MAX_RESULT_BYTES {
         found.invalid(
             at,
             FieldReason::TooLarge,
@@ -203,12 +151,7 @@ fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
 
 /// Decodes an approval. Returns `None` if it has no valid decision.
 fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Option<Decision> {
-    let pb::Approval {
-        call_id,
-        decision,
-        edited_arguments_json,
-        reason,
-    } = approval;
+    let pb::Approval { call_id, decision, edited_arguments_json, reason } = approval;
     let at_edited = at.field("edited_arguments_json");
     let at_reason = at.field("reason");
     let call = CallId::new(call_id);
@@ -217,21 +160,11 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
     let verdict = match number::choice(decision)? {
         pb::ApprovalDecision::Unspecified => return None,
         pb::ApprovalDecision::Approve => {
-            conflict(
-                at_reason,
-                !reason.is_empty(),
-                "must be empty if the decision is APPROVE",
-                found,
-            );
+            conflict(at_reason, !reason.is_empty(), "must be empty if the decision is APPROVE", found);
             Verdict::Approve { edited }
         }
         pb::ApprovalDecision::Deny => {
-            conflict(
-                at_edited,
-                edited.is_some(),
-                "must be empty if the decision is DENY",
-                found,
-            );
+            conflict(at_edited, edited.is_some(), "must be empty if the decision is DENY", found);
             Verdict::Deny { sanitized, reason }
         }
     };

@@ -52,24 +52,10 @@ pub fn append_messages(
     let mut places = Vec::new();
     let messages: Vec<InputMessage> = match shape {
         Some(shape) => {
-            let imported =
-                messages_json::read(shape, &messages_json, &messages_model, prefix, &mut found);
-            check_items(
-                Path::to("messages_json"),
-                imported.len(),
-                append_messages_request::MESSAGES,
-                &mut found,
-            );
-            let read = |ImportedMessage {
-                            message,
-                            paths: place,
-                        }: ImportedMessage| {
-                let read = message_from(
-                    Path::foreign(&place.message),
-                    Some(&place),
-                    message,
-                    &mut found,
-                );
+            let imported = messages_json::read(shape, &messages_json, &messages_model, prefix, &mut found);
+            check_items(Path::to("messages_json"), imported.len(), append_messages_request::MESSAGES, &mut found);
+            let read = |ImportedMessage { message, paths: place }: ImportedMessage| {
+                let read = message_from(Path::foreign(&place.message), Some(&place), message, &mut found);
                 places.push(place);
                 read
             };
@@ -85,10 +71,7 @@ pub fn append_messages(
             }
             // More are rejected, and not decoded.
             let messages = messages.into_iter().take(append_messages_request::MESSAGES);
-            messages
-                .enumerate()
-                .map(|(i, m)| message(at.index(i), m, &mut found))
-                .collect()
+            messages.enumerate().map(|(i, m)| message(at.index(i), m, &mut found)).collect()
         }
     };
     let command = AppendMessages {
@@ -99,10 +82,7 @@ pub fn append_messages(
         contents: found.take_contents(),
         version: number::large_count(context_version),
     };
-    found.finish(DecodedAppend {
-        command,
-        message_paths: places,
-    })
+    found.finish(DecodedAppend { command, message_paths: places })
 }
 
 /// Reports too many messages, or too many parts of a message, in the format of another API.
@@ -126,11 +106,9 @@ fn shape(
     let at_format = Path::to("messages_format");
     match (messages.is_empty(), json.is_empty()) {
         (true, true) => found.required(at),
-        (false, false) => found.invalid(
-            at_json,
-            FieldReason::Conflict,
-            "messages must be empty if messages_json is set",
-        ),
+        (false, false) => {
+            found.invalid(at_json, FieldReason::Conflict, "messages must be empty if messages_json is set")
+        }
         (false, true) => {}
         (true, false) if format == 0 => found.required(at_format),
         (true, false) => return foreign_shape(at_format, format, found),
@@ -139,31 +117,18 @@ fn shape(
 }
 
 /// The format of another API's messages. Reports another format of this API, and returns `None`.
-pub(super) fn foreign_shape(
-    at: Path<'_>,
-    format: i32,
-    found: &mut Findings,
-) -> Option<PromptFormat> {
-    let format =
-        number::choice(format).filter(|&format| format != pb::PromptFormat::Unspecified)?;
+pub(super) fn foreign_shape(at: Path<'_>, format: i32, found: &mut Findings) -> Option<PromptFormat> {
+    let format = number::choice(format).filter(|&format| format != pb::PromptFormat::Unspecified)?;
     let shape = context::shape_of(format);
     if matches!(shape, PromptFormat::Neutral | PromptFormat::Native) {
-        found.invalid(
-            at,
-            FieldReason::Unsupported,
-            "must be the format of another API",
-        );
+        found.invalid(at, FieldReason::Unsupported, "must be the format of another API");
         return None;
     }
     Some(shape)
 }
 
 /// Decodes a message of any role.
-pub(super) fn message(
-    at: Path<'_>,
-    message: pb::InputMessage,
-    found: &mut Findings,
-) -> InputMessage {
+pub(super) fn message(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
     message_from(at, None, message, found)
 }
 
@@ -175,21 +140,10 @@ fn message_from(
     message: pb::InputMessage,
     found: &mut Findings,
 ) -> InputMessage {
-    let pb::InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata,
-        response,
-        create_time,
-    } = message;
+    let pb::InputMessage { role, parts, pinned, metadata, response, create_time } = message;
     let role = self::role(role);
     if response.is_some() && role != Role::Assistant {
-        found.invalid(
-            at.field("response"),
-            FieldReason::Unsupported,
-            "is only allowed in assistant messages",
-        );
+        found.invalid(at.field("response"), FieldReason::Unsupported, "is only allowed in assistant messages");
     }
     let at_parts = at.field("parts");
     if place.is_some() {
@@ -227,13 +181,7 @@ fn role(role: i32) -> Role {
     }
 }
 
-fn part(
-    at: Path<'_>,
-    role: Role,
-    is_foreign: bool,
-    part: pb::Part,
-    found: &mut Findings,
-) -> Option<Part> {
+fn part(at: Path<'_>, role: Role, is_foreign: bool, part: pb::Part, found: &mut Findings) -> Option<Part> {
     match role {
         Role::System | Role::User => part::user_part(at, part, found),
         Role::Assistant => response_part(at, part, found),
@@ -244,23 +192,11 @@ fn part(
 /// Decodes a part of a model response. Reports a part that a response cannot contain, and returns `None`.
 fn response_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
-    let pb::Part {
-        content,
-        citations,
-        provider_metadata_json,
-        tokens: _,
-        preview_of: _,
-        sanitized: imported,
-    } = part;
+    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: imported } = part;
     let is_text = matches!(content, Some(Wire::Text(_)));
-    let (citations, replaced) =
-        provided::citations(at.field("citations"), citations, is_text, found);
+    let (citations, replaced) = provided::citations(at.field("citations"), citations, is_text, found);
     let bare = provider_metadata_json.is_empty();
-    let provider_metadata = json::optional_object(
-        at.field("provider_metadata_json"),
-        provider_metadata_json,
-        found,
-    );
+    let provider_metadata = json::optional_object(at.field("provider_metadata_json"), provider_metadata_json, found);
     let (content, sanitized) = match content {
         Some(Wire::Text(text)) => {
             if text.is_empty() && bare {
@@ -279,73 +215,38 @@ fn response_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<P
             let (text, sanitized) = text::replace_nul(text);
             (Content::Refusal(text), sanitized)
         }
-        Some(Wire::Media(media)) => (
-            Content::Media(media::read(at.field("media"), media, found)?),
-            false,
-        ),
-        Some(Wire::ProviderItem(item)) => (
-            Content::ProviderItem(provided::item(at.field("provider_item"), item, found)),
-            false,
-        ),
+        Some(Wire::Media(media)) => (Content::Media(media::read(at.field("media"), media, found)?), false),
+        Some(Wire::ProviderItem(item)) => {
+            (Content::ProviderItem(provided::item(at.field("provider_item"), item, found)), false)
+        }
         Some(Wire::StepStart(_)) => {
             found.not_implemented(at.field("step_start"));
             return None;
         }
         Some(Wire::ToolResult(_)) => {
-            return misplaced(
-                at.field("tool_result"),
-                "is only allowed with role TOOL",
-                found,
-            );
+            return misplaced(at.field("tool_result"), "is only allowed with role TOOL", found);
         }
         Some(Wire::CompactionMarker(_)) => {
-            return misplaced(
-                at.field("compaction_marker"),
-                "is only written by compactions",
-                found,
-            );
+            return misplaced(at.field("compaction_marker"), "is only written by compactions", found);
         }
         None => {
             found.invalid(at, FieldReason::Invalid, "must have content");
             return None;
         }
     };
-    Some(Part {
-        content,
-        citations,
-        provider_metadata,
-        sanitized: sanitized || replaced || imported,
-    })
+    Some(Part { content, citations, provider_metadata, sanitized: sanitized || replaced || imported })
 }
 
 /// Decodes a part that must be a tool result. Reports anything else and returns `None`.
-fn result_part(
-    at: Path<'_>,
-    is_foreign: bool,
-    part: pb::Part,
-    found: &mut Findings,
-) -> Option<Part> {
+fn result_part(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
-    let pb::Part {
-        content,
-        citations,
-        provider_metadata_json,
-        tokens: _,
-        preview_of: _,
-        sanitized: imported,
-    } = part;
+    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: imported } = part;
     part::refuse_citations(at, &citations, found);
     let metadata = at.field("provider_metadata_json");
     let provider_metadata = json::optional_object(metadata, provider_metadata_json, found);
     let other = match content {
         Some(Wire::ToolResult(result)) => {
-            let SubmittedResult {
-                call,
-                parts,
-                outcome,
-                sanitized,
-                display_text,
-            } = if is_foreign {
+            let SubmittedResult { call, parts, outcome, sanitized, display_text } = if is_foreign {
                 answers::foreign_result(at.field("tool_result"), result, found)
             } else {
                 answers::result(at.field("tool_result"), result, found)
@@ -358,12 +259,7 @@ fn result_part(
                 truncation: None,
                 display_text,
             });
-            return Some(Part {
-                content,
-                citations: Vec::new(),
-                provider_metadata,
-                sanitized: sanitized || imported,
-            });
+            return Some(Part { content, citations: Vec::new(), provider_metadata, sanitized: sanitized || imported });
         }
         Some(Wire::Text(_)) => "text",
         Some(Wire::Reasoning(_)) => "reasoning",
@@ -389,25 +285,9 @@ fn misplaced(at: Path<'_>, why: &str, found: &mut Findings) -> Option<Part> {
 /// Decodes a tool call. Models write arguments that are not valid JSON, so they are stored unchanged; empty
 /// arguments become `{}`.
 fn call(call: pb::ToolCall) -> (Content, bool) {
-    let pb::ToolCall {
-        call_id,
-        tool_name,
-        arguments_json,
-        arguments_blob: _,
-    } = call;
+    let pb::ToolCall { call_id, tool_name, arguments_json, arguments_blob: _ } = call;
     let (arguments, sanitized) = text::replace_nul(arguments_json);
-    let arguments = if arguments.is_empty() {
-        "{}".to_owned()
-    } else {
-        arguments
-    };
+    let arguments = if arguments.is_empty() { "{}".to_owned() } else { arguments };
     let id = CallId::new(call_id);
-    (
-        Content::ToolCall(ToolCall {
-            id,
-            name: tool_name,
-            arguments,
-        }),
-        sanitized,
-    )
+    (Content::ToolCall(ToolCall { id, name: tool_name, arguments }), sanitized)
 }

@@ -35,11 +35,7 @@ pub struct GetBlob {
 /// Decodes a GetBlobRequest.
 pub fn get_blob(mut request: pb::GetBlobRequest) -> Result<GetBlob, RequestError> {
     let found = Findings::check(rpc::GET_BLOB, &mut request);
-    let pb::GetBlobRequest {
-        blob_id,
-        offset_bytes,
-        length_bytes,
-    } = request;
+    let pb::GetBlobRequest { blob_id, offset_bytes, length_bytes } = request;
     let get = GetBlob {
         blob: BlobId::new(blob_id),
         offset: number::bytes(offset_bytes),
@@ -50,43 +46,21 @@ pub fn get_blob(mut request: pb::GetBlobRequest) -> Result<GetBlob, RequestError
 
 /// The error for a range that starts or ends after the end of a blob of `bytes` bytes.
 pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> RequestError {
-    let field = if get.offset > bytes {
-        "offset_bytes"
-    } else {
-        "length_bytes"
-    };
-    refused(
-        field,
-        FieldReason::OutOfRange,
-        format!("the range must be within the blob's {bytes} bytes"),
-    )
+    let field = if get.offset > bytes { "offset_bytes" } else { "length_bytes" };
+    refused(field, FieldReason::OutOfRange, format!("the range must be within the blob's {bytes} bytes"))
 }
 
 /// Decodes the first message of an upload. `request` is `None` if the client sent no message.
 pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, RequestError> {
     let Some(Data::Header(header)) = request.and_then(|request| request.data) else {
-        return Err(refused(
-            "header",
-            FieldReason::Required,
-            "must be set in the first message",
-        ));
+        return Err(refused("header", FieldReason::Required, "must be set in the first message"));
     };
     let mut found = Findings::of(rpc::PUT_BLOB);
     let at = Path::to("header");
     header.check(at, &mut found);
     let hash = request_hash(rpc::PUT_BLOB, &header);
-    let pb::BlobHeader {
-        media_type,
-        size_bytes,
-        sha256,
-        request_id,
-    } = header;
-    media::check_type(
-        at.field("media_type"),
-        &media_type,
-        blob_header::MEDIA_TYPE,
-        &mut found,
-    );
+    let pb::BlobHeader { media_type, size_bytes, sha256, request_id } = header;
+    media::check_type(at.field("media_type"), &media_type, blob_header::MEDIA_TYPE, &mut found);
     let put = PutBlob {
         media_type,
         bytes: Some(number::bytes(size_bytes)).filter(|bytes| *bytes > 0),
@@ -99,45 +73,25 @@ pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Reque
 /// Decodes each further message of an upload.
 pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, RequestError> {
     match request.data {
-        Some(Data::Chunk(bytes)) if bytes.len() > MAX_CHUNK_BYTES => Err(refused(
-            "chunk",
-            FieldReason::TooLarge,
-            format!("must be at most {MAX_CHUNK_BYTES} bytes"),
-        )),
+        Some(Data::Chunk(bytes)) if bytes.len() > MAX_CHUNK_BYTES => {
+            Err(refused("chunk", FieldReason::TooLarge, format!("must be at most {MAX_CHUNK_BYTES} bytes")))
+        }
         Some(Data::Chunk(bytes)) => Ok(Piece::Bytes(bytes)),
-        Some(Data::Header(_)) => Err(refused(
-            "header",
-            FieldReason::Conflict,
-            "must be set only in the first message",
-        )),
-        None => Err(refused(
-            "chunk",
-            FieldReason::Required,
-            "must be set in each message after the first",
-        )),
+        Some(Data::Header(_)) => Err(refused("header", FieldReason::Conflict, "must be set only in the first message")),
+        None => Err(refused("chunk", FieldReason::Required, "must be set in each message after the first")),
     }
 }
 
 /// The violations for content that does not match its header. Arguments are the actual length and hash, where
 /// the header's value is wrong.
 pub fn content_mismatch(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violations {
-    let violation = |field: &str, description| Violation {
-        field: field.to_owned(),
-        reason: FieldReason::Conflict,
-        description,
-    };
+    let violation =
+        |field: &str, description| Violation { field: field.to_owned(), reason: FieldReason::Conflict, description };
     let bytes = bytes.map(|bytes| {
-        violation(
-            "header.size_bytes",
-            format!("does not match the content: {bytes} bytes were received"),
-        )
+        violation("header.size_bytes", format!("does not match the content: {bytes} bytes were received"))
     });
-    let hash = sha256.map(|hash| {
-        violation(
-            "header.sha256",
-            format!("does not match the content, whose SHA-256 is {hash}"),
-        )
-    });
+    let hash =
+        sha256.map(|hash| violation("header.sha256", format!("does not match the content, whose SHA-256 is {hash}")));
     bytes.into_iter().chain(hash).collect()
 }
 
@@ -145,21 +99,13 @@ pub fn content_mismatch(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violatio
 fn content_id(at: Path<'_>, sha256: String, found: &mut Findings) -> Option<BlobId> {
     let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     if !sha256.is_empty() && (sha256.len() != HASH_DIGITS || !sha256.chars().all(is_hex)) {
-        found.invalid(
-            at,
-            FieldReason::Invalid,
-            format!("must be {HASH_DIGITS} lower-case hexadecimal digits"),
-        );
+        found.invalid(at, FieldReason::Invalid, format!("must be {HASH_DIGITS} lower-case hexadecimal digits"));
     }
     (!sha256.is_empty()).then(|| BlobId::new(sha256))
 }
 
 fn refused(field: &str, reason: FieldReason, description: impl Into<String>) -> RequestError {
-    let violation = Violation {
-        field: field.to_owned(),
-        reason,
-        description: description.into(),
-    };
+    let violation = Violation { field: field.to_owned(), reason, description: description.into() };
     RequestError::Invalid(Violations::from_iter([violation]))
 }
 
@@ -172,14 +118,9 @@ mod tests {
     };
 
     fn header(change: impl FnOnce(&mut pb::BlobHeader)) -> pb::PutBlobRequest {
-        let mut header = pb::BlobHeader {
-            media_type: "image/png".to_owned(),
-            ..Default::default()
-        };
+        let mut header = pb::BlobHeader { media_type: "image/png".to_owned(), ..Default::default() };
         change(&mut header);
-        pb::PutBlobRequest {
-            data: Some(Data::Header(header)),
-        }
+        pb::PutBlobRequest { data: Some(Data::Header(header)) }
     }
 
     fn read(change: impl FnOnce(&mut pb::BlobHeader)) -> Result<PutBlob, RequestError> {
@@ -189,20 +130,11 @@ mod tests {
     #[test]
     fn an_upload_header_is_decoded() {
         let hash = "0123456789abcdef".repeat(4);
-        let put = read(|it| {
-            (it.size_bytes, it.sha256, it.request_id) = (5, hash.clone(), "r".to_owned())
-        })
-        .unwrap();
-        assert_eq!(
-            (put.media_type.as_str(), put.bytes, put.id),
-            ("image/png", Some(5), Some(BlobId::new(hash)))
-        );
+        let put = read(|it| (it.size_bytes, it.sha256, it.request_id) = (5, hash.clone(), "r".to_owned())).unwrap();
+        assert_eq!((put.media_type.as_str(), put.bytes, put.id), ("image/png", Some(5), Some(BlobId::new(hash))));
         assert_eq!(put.idempotency.request.unwrap().as_str(), "r");
         let plain = read(|_| ()).unwrap();
-        assert_eq!(
-            (plain.bytes, plain.id, plain.idempotency.request),
-            (None, None, None)
-        );
+        assert_eq!((plain.bytes, plain.id, plain.idempotency.request), (None, None, None));
     }
 
     #[test]
@@ -218,48 +150,26 @@ mod tests {
             ("header.request_id", Invalid),
         ];
         check(read(everything), &wrong);
-        check(
-            read(|it| it.sha256 = "0".repeat(63)),
-            &[("header.sha256", Invalid)],
-        );
+        check(read(|it| it.sha256 = "0".repeat(63)), &[("header.sha256", Invalid)]);
     }
 
     #[test]
     fn upload_header_must_be_first_and_only_once() {
-        let chunk = |bytes| pb::PutBlobRequest {
-            data: Some(Data::Chunk(bytes)),
-        };
-        for first in [
-            None,
-            Some(pb::PutBlobRequest { data: None }),
-            Some(chunk(vec![1])),
-        ] {
+        let chunk = |bytes| pb::PutBlobRequest { data: Some(Data::Chunk(bytes)) };
+        for first in [None, Some(pb::PutBlobRequest { data: None }), Some(chunk(vec![1]))] {
             check(blob_header(first), &[("header", Required)]);
         }
         check(blob_chunk(header(|_| ())), &[("header", Conflict)]);
-        check(
-            blob_chunk(pb::PutBlobRequest { data: None }),
-            &[("chunk", Required)],
-        );
-        check(
-            blob_chunk(chunk(vec![0; MAX_CHUNK_BYTES + 1])),
-            &[("chunk", TooLarge)],
-        );
+        check(blob_chunk(pb::PutBlobRequest { data: None }), &[("chunk", Required)]);
+        check(blob_chunk(chunk(vec![0; MAX_CHUNK_BYTES + 1])), &[("chunk", TooLarge)]);
         for bytes in [Vec::new(), vec![0; MAX_CHUNK_BYTES]] {
-            assert_eq!(
-                blob_chunk(chunk(bytes.clone())).unwrap(),
-                Piece::Bytes(bytes)
-            );
+            assert_eq!(blob_chunk(chunk(bytes.clone())).unwrap(), Piece::Bytes(bytes));
         }
     }
 
     #[test]
     fn a_blob_range_violation_names_the_bound_that_is_outside() {
-        let of = |offset, length| GetBlob {
-            blob: BlobId::new("b"),
-            offset,
-            length,
-        };
+        let of = |offset, length| GetBlob { blob: BlobId::new("b"), offset, length };
         let field = |get: &GetBlob| match outside_of_blob(get, 10) {
             RequestError::Invalid(violations) => violations.listed[0].field.clone(),
             RequestError::NotImplemented { .. } => panic!("is implemented"),

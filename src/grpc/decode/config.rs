@@ -11,9 +11,7 @@ use crate::{
 /// conversion is the same as for stored configurations.
 pub(super) fn draft(at: Path<'_>, mut session: pb::Session, found: &mut Findings) -> SessionDraft {
     check(at, &mut session, found);
-    SessionDraft {
-        config: found.converted(at, codec::config::from_pb(session)),
-    }
+    SessionDraft { config: found.converted(at, codec::config::from_pb(session)) }
 }
 
 /// Checks what the limits of the fields do not express, and replaces characters that cannot be stored.
@@ -41,12 +39,7 @@ pub(super) fn is_partial(session: Option<&pb::Session>) -> bool {
 
 /// Reports large fields of a partial session that the request would set but that are missing. `paths` are the
 /// fields that the request sets, `None` for all.
-pub(super) fn check_large_fields(
-    at: Path<'_>,
-    session: &pb::Session,
-    paths: Option<&[String]>,
-    found: &mut Findings,
-) {
+pub(super) fn check_large_fields(at: Path<'_>, session: &pb::Session, paths: Option<&[String]>, found: &mut Findings) {
     let large = [
         ("system_prompt", session.system_prompt.is_empty()),
         ("pinned_blocks", session.pinned_blocks.is_empty()),
@@ -58,9 +51,7 @@ pub(super) fn check_large_fields(
             roots.any(|root| root == name)
         })
     };
-    let only_in_blob = large
-        .into_iter()
-        .filter(|(name, is_absent)| *is_absent && is_set_by(name));
+    let only_in_blob = large.into_iter().filter(|(name, is_absent)| *is_absent && is_set_by(name));
     for (name, _) in only_in_blob {
         found.invalid(
             at.field(name),

@@ -9,9 +9,7 @@ use crate::{
     grpc::violations::RequestError,
     model::{
         MessageId, PromptFormat, Seq, SessionId, UsagePurpose,
-        command::{
-            PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs,
-        },
+        command::{PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs},
         config::PruneOverrides,
     },
     pb::{self, rpc},
@@ -28,15 +26,9 @@ pub struct GetContextStats {
 }
 
 /// Decodes a GetContextStatsRequest.
-pub fn get_context_stats(
-    mut request: pb::GetContextStatsRequest,
-) -> Result<GetContextStats, RequestError> {
+pub fn get_context_stats(mut request: pb::GetContextStatsRequest) -> Result<GetContextStats, RequestError> {
     let found = Findings::check(rpc::GET_CONTEXT_STATS, &mut request);
-    let pb::GetContextStatsRequest {
-        session_id,
-        model,
-        format,
-    } = request;
+    let pb::GetContextStatsRequest { session_id, model, format } = request;
     let get = GetContextStats {
         session: SessionId::new(session_id),
         model: text::non_empty(model),
@@ -49,9 +41,7 @@ pub fn get_context_stats(
 }
 
 /// Decodes a PruneToolOutputsRequest.
-pub fn prune_tool_outputs(
-    mut request: pb::PruneToolOutputsRequest,
-) -> Result<PruneToolOutputs, RequestError> {
+pub fn prune_tool_outputs(mut request: pb::PruneToolOutputsRequest) -> Result<PruneToolOutputs, RequestError> {
     let found = Findings::check(rpc::PRUNE_TOOL_OUTPUTS, &mut request);
     let hash = request_hash(rpc::PRUNE_TOOL_OUTPUTS, &request);
     let pb::PruneToolOutputsRequest {
@@ -78,16 +68,10 @@ pub fn prune_tool_outputs(
 }
 
 /// Decodes a RestoreToolOutputsRequest.
-pub fn restore_tool_outputs(
-    mut request: pb::RestoreToolOutputsRequest,
-) -> Result<RestoreToolOutputs, RequestError> {
+pub fn restore_tool_outputs(mut request: pb::RestoreToolOutputsRequest) -> Result<RestoreToolOutputs, RequestError> {
     let found = Findings::check(rpc::RESTORE_TOOL_OUTPUTS, &mut request);
     let hash = request_hash(rpc::RESTORE_TOOL_OUTPUTS, &request);
-    let pb::RestoreToolOutputsRequest {
-        session_id,
-        pruned_at_seq,
-        request_id,
-    } = request;
+    let pb::RestoreToolOutputsRequest { session_id, pruned_at_seq, request_id } = request;
     let restore = RestoreToolOutputs {
         session: SessionId::new(session_id),
         pruned_at: Seq(pruned_at_seq),
@@ -97,16 +81,9 @@ pub fn restore_tool_outputs(
 }
 
 /// Decodes a RenderContextRequest.
-pub fn render_context(
-    mut request: pb::RenderContextRequest,
-) -> Result<RenderContext, RequestError> {
+pub fn render_context(mut request: pb::RenderContextRequest) -> Result<RenderContext, RequestError> {
     let found = Findings::check(rpc::RENDER_CONTEXT, &mut request);
-    let pb::RenderContextRequest {
-        session_id,
-        model,
-        format,
-        at_seq,
-    } = request;
+    let pb::RenderContextRequest { session_id, model, format, at_seq } = request;
     let render = RenderContext {
         session: SessionId::new(session_id),
         model: text::non_empty(model),
@@ -117,18 +94,10 @@ pub fn render_context(
 }
 
 /// Decodes a PrepareContextRequest.
-pub fn prepare_context(
-    mut request: pb::PrepareContextRequest,
-) -> Result<PrepareContext, RequestError> {
+pub fn prepare_context(mut request: pb::PrepareContextRequest) -> Result<PrepareContext, RequestError> {
     let found = Findings::check(rpc::PREPARE_CONTEXT, &mut request);
     let hash = request_hash(rpc::PREPARE_CONTEXT, &request);
-    let pb::PrepareContextRequest {
-        session_id,
-        request_id,
-        model,
-        format,
-        apply_queued_messages,
-    } = request;
+    let pb::PrepareContextRequest { session_id, request_id, model, format, apply_queued_messages } = request;
     let prepare = PrepareContext {
         session: SessionId::new(session_id),
         idempotency: idempotency(request_id, hash),
@@ -143,15 +112,7 @@ pub fn prepare_context(
 pub fn record_usage(mut request: pb::RecordUsageRequest) -> Result<RecordUsage, RequestError> {
     let mut found = Findings::check(rpc::RECORD_USAGE, &mut request);
     let hash = request_hash(rpc::RECORD_USAGE, &request);
-    let pb::RecordUsageRequest {
-        session_id,
-        request_id,
-        model,
-        usage,
-        purpose,
-        message_id,
-        context_version,
-    } = request;
+    let pb::RecordUsageRequest { session_id, request_id, model, usage, purpose, message_id, context_version } = request;
     let purpose = match number::choice(purpose) {
         Some(pb::UsagePurpose::Compaction) => UsagePurpose::Compaction,
         Some(pb::UsagePurpose::Unspecified | pb::UsagePurpose::Turn) | None => UsagePurpose::Turn,
@@ -160,9 +121,7 @@ pub fn record_usage(mut request: pb::RecordUsageRequest) -> Result<RecordUsage, 
         session: SessionId::new(session_id),
         idempotency: idempotency(request_id, hash),
         model: text::non_empty(model),
-        usage: usage
-            .and_then(|it| response::usage(Path::to("usage"), it, &mut found))
-            .unwrap_or_default(),
+        usage: usage.and_then(|it| response::usage(Path::to("usage"), it, &mut found)).unwrap_or_default(),
         purpose,
         message: text::non_empty(message_id).map(MessageId::new),
         version: number::large_count(context_version),

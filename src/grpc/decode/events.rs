@@ -23,23 +23,11 @@ pub struct ListEvents {
 }
 
 /// Decodes a WatchEventsRequest.
-pub fn watch_events(
-    mut request: pb::WatchEventsRequest,
-) -> Result<(Watch, StreamOptions), RequestError> {
+pub fn watch_events(mut request: pb::WatchEventsRequest) -> Result<(Watch, StreamOptions), RequestError> {
     let found = Findings::check(rpc::WATCH_EVENTS, &mut request);
-    let pb::WatchEventsRequest {
-        session_id,
-        turn_id,
-        after_seq,
-        follow,
-        stream,
-    } = request;
-    let watch = Watch {
-        session: SessionId::new(session_id),
-        turn: id::optional_turn(turn_id),
-        after: Seq(after_seq),
-        follow,
-    };
+    let pb::WatchEventsRequest { session_id, turn_id, after_seq, follow, stream } = request;
+    let watch =
+        Watch { session: SessionId::new(session_id), turn: id::optional_turn(turn_id), after: Seq(after_seq), follow };
     let stream = stream::options(stream);
     found.finish((watch, stream))
 }
@@ -47,12 +35,7 @@ pub fn watch_events(
 /// Decodes a ListEventsRequest.
 pub fn list_events(mut request: pb::ListEventsRequest) -> Result<ListEvents, RequestError> {
     let found = Findings::check(rpc::LIST_EVENTS, &mut request);
-    let pb::ListEventsRequest {
-        session_id,
-        turn_id,
-        after_seq,
-        page_size,
-    } = request;
+    let pb::ListEventsRequest { session_id, turn_id, after_seq, page_size } = request;
     let list = ListEvents {
         session: SessionId::new(session_id),
         turn: id::optional_turn(turn_id),

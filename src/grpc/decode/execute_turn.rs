@@ -54,10 +54,7 @@ pub fn execute_turn(
         contents: found.take_contents(),
         request: TurnRequest {
             tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
-            limits: found.converted(
-                Path::to("limits"),
-                codec::limits::override_from_pb(limits.unwrap_or_default()),
-            ),
+            limits: found.converted(Path::to("limits"), codec::limits::override_from_pb(limits.unwrap_or_default())),
             model: text::non_empty(model),
             generation: generation::read(Path::to("generation"), generation, &mut found),
             cancel_after: number::duration(cancel_after_disconnect),
@@ -70,17 +67,9 @@ pub fn execute_turn(
 
 /// What the turn starts with. Without input and without `continue_transcript`, it starts with the queued
 /// messages. Does not check that there are any.
-fn start(
-    input: Option<pb::InputMessage>,
-    continue_transcript: bool,
-    found: &mut Findings,
-) -> Start {
+fn start(input: Option<pb::InputMessage>, continue_transcript: bool, found: &mut Findings) -> Start {
     if continue_transcript && input.is_some() {
-        found.invalid(
-            Path::to("continue_transcript"),
-            FieldReason::Conflict,
-            "must not be set together with input",
-        );
+        found.invalid(Path::to("continue_transcript"), FieldReason::Conflict, "must not be set together with input");
     }
     match input {
         Some(input) => Start::Input(Box::new(input::user(Path::to("input"), input, found))),

@@ -50,15 +50,8 @@ impl Findings {
     }
 
     /// Like [`Findings::check`], for a request whose referenced blobs are `stored`.
-    pub(super) fn check_with(
-        rpc: &'static str,
-        request: &mut impl Limited,
-        stored: StoredBlobs,
-    ) -> Self {
-        Self {
-            stored,
-            ..Self::check(rpc, request)
-        }
+    pub(super) fn check_with(rpc: &'static str, request: &mut impl Limited, stored: StoredBlobs) -> Self {
+        Self { stored, ..Self::check(rpc, request) }
     }
 
     /// A blob that the request references. Returns `None` if it does not exist or was not looked up.
@@ -79,12 +72,7 @@ impl Findings {
     }
 
     /// Reports an invalid field.
-    pub(super) fn invalid(
-        &mut self,
-        at: Path<'_>,
-        reason: FieldReason,
-        description: impl Into<String>,
-    ) {
+    pub(super) fn invalid(&mut self, at: Path<'_>, reason: FieldReason, description: impl Into<String>) {
         Report::invalid(self, at, reason, description.into());
     }
 
@@ -96,18 +84,10 @@ impl Findings {
     /// The result of converting a checked message with the conversion that also reads stored messages. An
     /// error of the conversion should already be reported by a check. Stricter limits belong in the check, so
     /// that stored messages stay readable.
-    pub(super) fn converted<T: Default>(
-        &mut self,
-        at: Path<'_>,
-        converted: Result<T, DecodeError>,
-    ) -> T {
+    pub(super) fn converted<T: Default>(&mut self, at: Path<'_>, converted: Result<T, DecodeError>) -> T {
         converted.unwrap_or_else(|_| {
             if self.violations.is_empty() {
-                self.invalid(
-                    at,
-                    FieldReason::Invalid,
-                    "has a value unknown to this server",
-                );
+                self.invalid(at, FieldReason::Invalid, "has a value unknown to this server");
             }
             T::default()
         })
@@ -125,10 +105,7 @@ impl Findings {
             return Err(RequestError::Invalid(self.violations));
         }
         match self.not_implemented {
-            Some(field) => Err(RequestError::NotImplemented {
-                rpc: self.rpc,
-                field,
-            }),
+            Some(field) => Err(RequestError::NotImplemented { rpc: self.rpc, field }),
             None => Ok(value),
         }
     }
@@ -139,16 +116,10 @@ impl Report for Findings {
     /// description names the field.
     fn invalid(&mut self, at: Path<'_>, reason: FieldReason, description: String) {
         let (field, description) = match at.of_foreign() {
-            Some((place, field)) if !field.is_empty() => {
-                (place.to_owned(), format!("{field}: {description}"))
-            }
+            Some((place, field)) if !field.is_empty() => (place.to_owned(), format!("{field}: {description}")),
             Some((place, _)) => (place.to_owned(), description),
             None => (at.to_string(), description),
         };
-        self.violations.add(Violation {
-            field,
-            reason,
-            description,
-        });
+        self.violations.add(Violation { field, reason, description });
     }
 }

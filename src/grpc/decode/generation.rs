@@ -12,11 +12,7 @@ const DEFAULT_SCHEMA: &str = "answer";
 
 /// Decodes the settings, whose limits are checked. Unset ones are inherited from the layer below. The
 /// conversion is the same as for stored settings.
-pub(super) fn read(
-    at: Path<'_>,
-    generation: Option<pb::Generation>,
-    found: &mut Findings,
-) -> Generation {
+pub(super) fn read(at: Path<'_>, generation: Option<pb::Generation>, found: &mut Findings) -> Generation {
     let Some(mut generation) = generation else {
         return Generation::default();
     };

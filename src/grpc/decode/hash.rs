@@ -15,18 +15,13 @@ pub fn request_hash(rpc: &str, request: &impl Message) -> String {
     hash.update(rpc);
     hash.update([0]);
     hash.update(request.encode_to_vec());
-    hash.finalize()
-        .iter()
-        .fold(String::with_capacity(64), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
-            hex
-        })
+    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
+        hex
+    })
 }
 
 /// Decodes `request_id` and combines it with the request's hash.
 pub(super) fn idempotency(request_id: String, hash: String) -> Idempotency {
-    Idempotency {
-        request: id::request(request_id),
-        hash,
-    }
+    Idempotency { request: id::request(request_id), hash }
 }

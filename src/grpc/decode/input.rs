@@ -8,19 +8,9 @@ use crate::{
 
 /// Decodes a user message.
 pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
-    let pb::InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata,
-        response,
-        create_time,
-    } = message;
+    let pb::InputMessage { role, parts, pinned, metadata, response, create_time } = message;
     user_role(at.field("role"), role, found);
-    for (field, is_set) in [
-        ("response", response.is_some()),
-        ("create_time", create_time.is_some()),
-    ] {
+    for (field, is_set) in [("response", response.is_some()), ("create_time", create_time.is_some())] {
         if is_set {
             let expected = "is only allowed in AppendMessages";
             found.invalid(at.field(field), FieldReason::Unsupported, expected);
@@ -31,9 +21,7 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
     let parts = parts.into_iter().take(input_message::PARTS).enumerate();
     InputMessage {
         role: Role::User,
-        parts: parts
-            .filter_map(|(i, part)| part::user_part(at_parts.index(i), part, found))
-            .collect(),
+        parts: parts.filter_map(|(i, part)| part::user_part(at_parts.index(i), part, found)).collect(),
         pinned,
         metadata: labels::labels(metadata),
         response: None,

@@ -25,18 +25,10 @@ pub(super) fn check_object(at: Path<'_>, text: &str, found: &mut Findings) {
 }
 
 /// Converts a Struct to JSON text.
-pub(super) fn from_struct(
-    at: Path<'_>,
-    object: prost_types::Struct,
-    found: &mut Findings,
-) -> String {
+pub(super) fn from_struct(at: Path<'_>, object: prost_types::Struct, found: &mut Findings) -> String {
     let text = object_value(object).map(|object| object.to_string());
     if text.is_none() {
-        found.invalid(
-            at,
-            FieldReason::Invalid,
-            "must contain only values that JSON can represent",
-        );
+        found.invalid(at, FieldReason::Invalid, "must contain only values that JSON can represent");
     }
     text.unwrap_or_default()
 }
@@ -60,22 +52,14 @@ fn value(value: prost_types::Value) -> Option<Value> {
         Kind::StringValue(text) => Some(Value::String(text)),
         Kind::BoolValue(bool) => Some(Value::Bool(bool)),
         Kind::StructValue(object) => object_value(object),
-        Kind::ListValue(list) => list
-            .values
-            .into_iter()
-            .map(self::value)
-            .collect::<Option<_>>()
-            .map(Value::Array),
+        Kind::ListValue(list) => list.values.into_iter().map(self::value).collect::<Option<_>>().map(Value::Array),
     }
 }
 
 /// Whole numbers are written without a fraction, as people write them in schemas.
 fn number(double: f64) -> Option<Number> {
     if double.fract() == 0.0 && double.abs() <= MAX_EXACT_INTEGER {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "whole, and small enough to be exact"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough to be exact")]
         return Some(Number::from(double as i64));
     }
     Number::from_f64(double)
@@ -97,18 +81,8 @@ mod tests {
 
     #[test]
     fn whole_numbers_of_a_struct_are_written_without_a_fraction() {
-        for (double, text) in [
-            (0.0, "0"),
-            (-0.0, "0"),
-            (10.0, "10"),
-            (-3.0, "-3"),
-            (0.5, "0.5"),
-            (1e300, "1e+300"),
-        ] {
-            assert_eq!(
-                number(double).map(|number| number.to_string()).as_deref(),
-                Some(text)
-            );
+        for (double, text) in [(0.0, "0"), (-0.0, "0"), (10.0, "10"), (-3.0, "-3"), (0.5, "0.5"), (1e300, "1e+300")] {
+            assert_eq!(number(double).map(|number| number.to_string()).as_deref(), Some(text));
         }
         for double in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert_eq!(number(double), None);

@@ -112,19 +112,7 @@ mod tests {
         for text in ["{}", " { } ", "{\"b\":1.50,\"b\":2}", nested] {
             assert!(is_object(text), "{text}");
         }
-        for text in [
-            "",
-            "[]",
-            "1",
-            "null",
-            "\"{}\"",
-            "{",
-            "{}{}",
-            "{'a':1}",
-            "{\"a\":\"\0\"}",
-            "{\"a\":1,}",
-            "{1:2}",
-        ] {
+        for text in ["", "[]", "1", "null", "\"{}\"", "{", "{}{}", "{'a':1}", "{\"a\":\"\0\"}", "{\"a\":1,}", "{1:2}"] {
             assert!(!is_object(text), "{text}");
         }
     }
@@ -134,23 +122,14 @@ mod tests {
         for text in ["{}", "{\"a\":{}}", "{\"a\":{\"b\":[1]},\"c\":{}}"] {
             assert!(is_object_of_objects(text), "{text}");
         }
-        for text in [
-            "",
-            "[]",
-            "{\"a\":1}",
-            "{\"a\":{},\"b\":null}",
-            "{\"a\":[{}]}",
-            "{\"a\":{}",
-            "{\"a\":{}}{}",
-        ] {
+        for text in ["", "[]", "{\"a\":1}", "{\"a\":{},\"b\":null}", "{\"a\":[{}]}", "{\"a\":{}", "{\"a\":{}}{}"] {
             assert!(!is_object_of_objects(text), "{text}");
         }
     }
 
     #[test]
     fn objects_are_at_most_128_deep() {
-        let deep =
-            |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+        let deep = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
         for (levels, holds) in [(120, true), (200, false), (100_000, false)] {
             assert_eq!(is_object(&deep(levels)), holds, "{levels}");
         }

@@ -5,8 +5,8 @@ use crate::{
     model::{PromptFormat, Role, config::is_model_reference},
     pb::{self, FieldReason, media, part},
     provider::foreign::{
-        self, FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia,
-        ForeignMessage, ForeignOutcome, ForeignPart, ForeignResultPart, ForeignSource,
+        self, FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia, ForeignMessage, ForeignOutcome,
+        ForeignPart, ForeignResultPart, ForeignSource,
     },
 };
 
@@ -56,17 +56,11 @@ pub(super) fn read(
         .flat_map(|message| &message.parts)
         .find(|part| matches!(part.content, ForeignContent::Item { reader: None, .. }));
     if let (Some(item), true) = (holds_items, model.is_empty()) {
-        let why = format!(
-            "must be set, because only the provider that created {FIELD}{} can read it",
-            item.at
-        );
+        let why = format!("must be set, because only the provider that created {FIELD}{} can read it", item.at);
         found.invalid(Path::to("messages_model"), FieldReason::Required, why);
         return Vec::new();
     }
-    let leading = messages
-        .iter()
-        .take_while(|message| message.role == Role::System)
-        .count();
+    let leading = messages.iter().take_while(|message| message.role == Role::System).count();
     let convert = |(index, message)| imported(message, index < leading, (provider, model));
     messages.into_iter().enumerate().map(convert).collect()
 }
@@ -86,27 +80,14 @@ fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
 }
 
 /// Converts a message. `leading` system messages are kept when the session is compacted.
-fn imported(
-    message: ForeignMessage,
-    leading: bool,
-    (provider, model): (&str, &str),
-) -> ImportedMessage {
+fn imported(message: ForeignMessage, leading: bool, (provider, model): (&str, &str)) -> ImportedMessage {
     let ForeignMessage { at, role, parts } = message;
     let place = MessagePaths {
         message: format!("{FIELD}{at}"),
-        parts: parts
-            .iter()
-            .map(|part| format!("{FIELD}{}", part.at))
-            .collect(),
+        parts: parts.iter().map(|part| format!("{FIELD}{}", part.at)).collect(),
     };
-    let calls = parts
-        .iter()
-        .any(|part| matches!(part.content, ForeignContent::Call { .. }));
-    let finish = if calls {
-        pb::FinishReason::ToolCalls
-    } else {
-        pb::FinishReason::Stop
-    };
+    let calls = parts.iter().any(|part| matches!(part.content, ForeignContent::Call { .. }));
+    let finish = if calls { pb::FinishReason::ToolCalls } else { pb::FinishReason::Stop };
     let written = role == Role::Assistant && !model.is_empty();
     let response = written.then(|| pb::ModelResponse {
         provider: provider.to_owned(),
@@ -122,56 +103,31 @@ fn imported(
     };
     let message = pb::InputMessage {
         role: role.into(),
-        parts: parts
-            .into_iter()
-            .map(|part| self::part(part, provider))
-            .collect(),
+        parts: parts.into_iter().map(|part| self::part(part, provider)).collect(),
         pinned: leading,
         response,
         ..pb::InputMessage::default()
     };
-    ImportedMessage {
-        message,
-        paths: place,
-    }
+    ImportedMessage { message, paths: place }
 }
 
 fn part(part: ForeignPart, provider: &str) -> pb::Part {
-    let ForeignPart {
-        at: _,
-        content,
-        citations,
-        metadata,
-        sanitized,
-    } = part;
+    let ForeignPart { at: _, content, citations, metadata, sanitized } = part;
     let content = match content {
         ForeignContent::Text(text) => part::Content::Text(text),
-        ForeignContent::Reasoning { text, redacted } => {
-            part::Content::Reasoning(pb::Reasoning { text, redacted })
-        }
+        ForeignContent::Reasoning { text, redacted } => part::Content::Reasoning(pb::Reasoning { text, redacted }),
         ForeignContent::Refusal(text) => part::Content::Refusal(text),
         ForeignContent::Media(media) => part::Content::Media(self::media(media)),
-        ForeignContent::Call {
-            id,
-            name,
-            arguments,
-        } => part::Content::ToolCall(pb::ToolCall {
+        ForeignContent::Call { id, name, arguments } => part::Content::ToolCall(pb::ToolCall {
             call_id: id,
             tool_name: name,
             arguments_json: arguments,
             arguments_blob: None,
         }),
-        ForeignContent::Result {
-            call,
-            parts: given,
-            outcome,
-        } => part::Content::ToolResult(result(call, given, outcome)),
-        ForeignContent::Item {
-            kind,
-            json,
-            title,
-            reader,
-        } => part::Content::ProviderItem(pb::ProviderItem {
+        ForeignContent::Result { call, parts: given, outcome } => {
+            part::Content::ToolResult(result(call, given, outcome))
+        }
+        ForeignContent::Item { kind, json, title, reader } => part::Content::ProviderItem(pb::ProviderItem {
             provider: reader.unwrap_or(provider).to_owned(),
             kind,
             item_json: json,
@@ -193,30 +149,18 @@ fn result(call: String, given: Vec<ForeignResultPart>, outcome: ForeignOutcome) 
             ForeignResultPart::Text(text) => part::Content::Text(text),
             ForeignResultPart::Media(media) => part::Content::Media(self::media(media)),
         };
-        pb::Part {
-            content: Some(content),
-            ..pb::Part::default()
-        }
+        pb::Part { content: Some(content), ..pb::Part::default() }
     });
     let outcome = match outcome {
         ForeignOutcome::Success => pb::ToolOutcome::Success,
         ForeignOutcome::Error => pb::ToolOutcome::Error,
         ForeignOutcome::Denied => pb::ToolOutcome::Denied,
     };
-    pb::ToolResult {
-        call_id: call,
-        parts: given.collect(),
-        outcome: outcome.into(),
-        ..pb::ToolResult::default()
-    }
+    pb::ToolResult { call_id: call, parts: given.collect(), outcome: outcome.into(), ..pb::ToolResult::default() }
 }
 
 fn media(media: ForeignMedia) -> pb::Media {
-    let ForeignMedia {
-        media_type,
-        filename,
-        source,
-    } = media;
+    let ForeignMedia { media_type, filename, source } = media;
     pb::Media {
         media_type,
         filename,

@@ -49,18 +49,16 @@ mod hash;
 mod tests;
 
 pub use admin::{
-    ListKeys, RevokeKey, SetLimits, create_key, delete_tenant, get_tenant_deletion,
-    get_tenant_limits, list_keys, revoke_key, set_tenant_limits,
+    ListKeys, RevokeKey, SetLimits, create_key, delete_tenant, get_tenant_deletion, get_tenant_limits, list_keys,
+    revoke_key, set_tenant_limits,
 };
 pub use answers::submit_tool_results;
 pub use append_messages::{DecodedAppend, append_messages};
-pub use blobs::{
-    GetBlob, MAX_CHUNK_BYTES, blob_chunk, blob_header, content_mismatch, get_blob, outside_of_blob,
-};
+pub use blobs::{GetBlob, MAX_CHUNK_BYTES, blob_chunk, blob_header, content_mismatch, get_blob, outside_of_blob};
 pub use compaction::{ListCompactions, compact, list_compactions, revert_compaction};
 pub use context::{
-    GetContextStats, get_context_stats, prepare_context, prune_tool_outputs, record_usage,
-    render_context, restore_tool_outputs,
+    GetContextStats, get_context_stats, prepare_context, prune_tool_outputs, record_usage, render_context,
+    restore_tool_outputs,
 };
 pub use count_tokens::count_tokens;
 pub use events::{ListEvents, list_events, watch_events};
@@ -72,12 +70,10 @@ pub use media::{blobs_in_messages, blobs_in_results};
 pub use messages_json::MessagePaths;
 pub use models::{ListModels, get_model, list_models};
 pub use page::PageRequest;
-pub use queue::{
-    ListQueuedMessages, cancel_queued_message, clear_queue, enqueue_message, list_queued_messages,
-};
+pub use queue::{ListQueuedMessages, cancel_queued_message, clear_queue, enqueue_message, list_queued_messages};
 pub use sessions::{
-    ExportMessages, ListMessages, ListSessions, MessageView, create_session, export_messages,
-    get_session, list_messages, list_sessions,
+    ExportMessages, ListMessages, ListSessions, MessageView, create_session, export_messages, get_session,
+    list_messages, list_sessions,
 };
 pub use stream::StreamOptions;
 pub use turns::{GetTurn, ListTurns, cancel_turn, get_turn, list_turns};

@@ -17,16 +17,9 @@ pub struct ListModels {
 /// Decodes a ListModelsRequest.
 pub fn list_models(mut request: pb::ListModelsRequest) -> Result<ListModels, RequestError> {
     let found = Findings::check(rpc::LIST_MODELS, &mut request);
-    let pb::ListModelsRequest {
-        page_size,
-        page_token,
-        provider,
-    } = request;
+    let pb::ListModelsRequest { page_size, page_token, provider } = request;
     let page = page::page(page_size, page_token);
-    found.finish(ListModels {
-        provider: text::non_empty(provider),
-        page,
-    })
+    found.finish(ListModels { provider: text::non_empty(provider), page })
 }
 
 /// Decodes a GetModelRequest to a model reference or an alias.

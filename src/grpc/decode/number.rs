@@ -36,8 +36,7 @@ pub(super) fn choice<E: TryFrom<i32>>(number: i32) -> Option<E> {
 
 /// A duration. Absent and 0 both mean unset.
 pub(super) fn duration(wire: Option<prost_types::Duration>) -> Option<Duration> {
-    wire.and_then(|wire| Duration::try_from(wire).ok())
-        .filter(|duration| !duration.is_zero())
+    wire.and_then(|wire| Duration::try_from(wire).ok()).filter(|duration| !duration.is_zero())
 }
 
 /// A point in time.

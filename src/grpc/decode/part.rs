@@ -8,21 +8,10 @@ use crate::{
 
 /// Decodes a part of a user message. Reports a part that is neither text nor media, and returns `None`.
 pub(super) fn user_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
-    let pb::Part {
-        content,
-        citations,
-        provider_metadata_json,
-        tokens: _,
-        preview_of: _,
-        sanitized: imported,
-    } = part;
+    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: imported } = part;
     refuse_citations(at, &citations, found);
     let bare = provider_metadata_json.is_empty();
-    let provider_metadata = json::optional_object(
-        at.field("provider_metadata_json"),
-        provider_metadata_json,
-        found,
-    );
+    let provider_metadata = json::optional_object(at.field("provider_metadata_json"), provider_metadata_json, found);
     let (content, sanitized) = match text_or_medium(at, content, found)? {
         OutputPart::Text(text) => {
             if text.is_empty() && bare {
@@ -34,37 +23,17 @@ pub(super) fn user_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> O
         }
         OutputPart::Media(medium) => (Content::Media(medium), false),
     };
-    Some(Part {
-        content,
-        citations: Vec::new(),
-        provider_metadata,
-        sanitized: sanitized || imported,
-    })
+    Some(Part { content, citations: Vec::new(), provider_metadata, sanitized: sanitized || imported })
 }
 
 /// Decodes a part of a tool result. Reports a part that is neither text nor media, and returns `None`. The
 /// size limit applies to the whole result.
-pub(super) fn result_part(
-    at: Path<'_>,
-    part: pb::Part,
-    found: &mut Findings,
-) -> Option<OutputPart> {
-    let pb::Part {
-        content,
-        citations,
-        provider_metadata_json,
-        tokens: _,
-        preview_of: _,
-        sanitized: _,
-    } = part;
+pub(super) fn result_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<OutputPart> {
+    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
     refuse_citations(at, &citations, found);
     if !provider_metadata_json.is_empty() {
         let at = at.field("provider_metadata_json");
-        found.invalid(
-            at,
-            FieldReason::Unsupported,
-            "is only allowed on content from a provider",
-        );
+        found.invalid(at, FieldReason::Unsupported, "is only allowed on content from a provider");
     }
     text_or_medium(at, content, found)
 }
@@ -72,19 +41,11 @@ pub(super) fn result_part(
 /// Reports citations of a text that no model wrote.
 pub(super) fn refuse_citations(at: Path<'_>, citations: &[pb::Citation], found: &mut Findings) {
     if !citations.is_empty() {
-        found.invalid(
-            at.field("citations"),
-            FieldReason::Unsupported,
-            "are only allowed on text from a model",
-        );
+        found.invalid(at.field("citations"), FieldReason::Unsupported, "are only allowed on text from a model");
     }
 }
 
-fn text_or_medium(
-    at: Path<'_>,
-    content: Option<part::Content>,
-    found: &mut Findings,
-) -> Option<OutputPart> {
+fn text_or_medium(at: Path<'_>, content: Option<part::Content>, found: &mut Findings) -> Option<OutputPart> {
     use part::Content;
     let other = match content {
         Some(Content::Text(text)) => return Some(OutputPart::Text(text)),
@@ -103,10 +64,6 @@ fn text_or_medium(
             return None;
         }
     };
-    found.invalid(
-        at.field(other),
-        FieldReason::Unsupported,
-        "only text and media are allowed here",
-    );
+    found.invalid(at.field(other), FieldReason::Unsupported, "only text and media are allowed here");
     None
 }

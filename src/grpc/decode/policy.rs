@@ -30,22 +30,13 @@ fn check_once(at: Path<'_>, models: &[String], found: &mut Findings) {
     // More are rejected, and not compared.
     for (i, model) in models.iter().take(policy::FALLBACK_MODELS).enumerate() {
         if models[..i].contains(model) {
-            found.invalid(
-                at.index(i),
-                FieldReason::Conflict,
-                "must be listed only once",
-            );
+            found.invalid(at.index(i), FieldReason::Conflict, "must be listed only once");
         }
     }
 }
 
 /// Reports fallback models that are the session's own model.
-pub(super) fn check_other_models(
-    at: Path<'_>,
-    own: &str,
-    overrides: &pb::Policy,
-    found: &mut Findings,
-) {
+pub(super) fn check_other_models(at: Path<'_>, own: &str, overrides: &pb::Policy, found: &mut Findings) {
     let at = at.field("fallback_models");
     let models = overrides.fallback_models.iter();
     for (i, model) in models.take(policy::FALLBACK_MODELS).enumerate() {
@@ -58,10 +49,7 @@ pub(super) fn check_other_models(
 
 /// Checks the model of summaries. Empty means the session's model.
 pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Findings) {
-    if !model.is_empty()
-        && compaction_policy::SUMMARY_MODEL.fits(model)
-        && !is_model_reference(model)
-    {
+    if !model.is_empty() && compaction_policy::SUMMARY_MODEL.fits(model) && !is_model_reference(model) {
         found.invalid(at, FieldReason::Invalid, "must be PROVIDER/MODEL");
     }
 }
@@ -72,10 +60,6 @@ pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Opt
 }
 
 /// Decodes how the instructions are used. Returns `None` to use the policy's.
-pub(super) fn instructions_mode(
-    at: Path<'_>,
-    mode: i32,
-    found: &mut Findings,
-) -> Option<InstructionsMode> {
+pub(super) fn instructions_mode(at: Path<'_>, mode: i32, found: &mut Findings) -> Option<InstructionsMode> {
     found.converted(at, Option::from_field("instructions_mode", mode))
 }

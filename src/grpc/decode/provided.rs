@@ -15,11 +15,7 @@ pub(super) fn citations(
     found: &mut Findings,
 ) -> (Vec<Citation>, bool) {
     if !citations.is_empty() && !is_text {
-        found.invalid(
-            at,
-            FieldReason::Unsupported,
-            "are only allowed on text from a model",
-        );
+        found.invalid(at, FieldReason::Unsupported, "are only allowed on text from a model");
     }
     let mut any_replaced = false;
     let read = |(i, mut citation): (usize, pb::Citation)| {
@@ -41,17 +37,7 @@ pub(super) fn citations(
 
 /// Decodes a provider item.
 pub(super) fn item(at: Path<'_>, item: pb::ProviderItem, found: &mut Findings) -> ProviderItem {
-    let pb::ProviderItem {
-        provider,
-        kind,
-        item_json,
-        title,
-    } = item;
+    let pb::ProviderItem { provider, kind, item_json, title } = item;
     json::check_object(at.field("item_json"), &item_json, found);
-    ProviderItem {
-        provider,
-        kind,
-        json: item_json,
-        title,
-    }
+    ProviderItem { provider, kind, json: item_json, title }
 }

@@ -29,14 +29,7 @@ pub fn enqueue_message(
 ) -> Result<EnqueueMessage, RequestError> {
     let mut found = Findings::check_with(rpc::ENQUEUE_MESSAGE, &mut request, stored);
     let hash = request_hash(rpc::ENQUEUE_MESSAGE, &request);
-    let pb::EnqueueMessageRequest {
-        session_id,
-        request_id,
-        message,
-        delivery,
-        on_idle,
-        ttl,
-    } = request;
+    let pb::EnqueueMessageRequest { session_id, request_id, message, delivery, on_idle, ttl } = request;
     let enqueue = EnqueueMessage {
         session: SessionId::new(session_id),
         idempotency: idempotency(request_id, hash),
@@ -53,33 +46,18 @@ pub fn enqueue_message(
 }
 
 /// Decodes a ListQueuedMessagesRequest.
-pub fn list_queued_messages(
-    mut request: pb::ListQueuedMessagesRequest,
-) -> Result<ListQueuedMessages, RequestError> {
+pub fn list_queued_messages(mut request: pb::ListQueuedMessagesRequest) -> Result<ListQueuedMessages, RequestError> {
     let found = Findings::check(rpc::LIST_QUEUED_MESSAGES, &mut request);
-    let pb::ListQueuedMessagesRequest {
-        session_id,
-        page_size,
-        page_token,
-    } = request;
-    let list = ListQueuedMessages {
-        session: SessionId::new(session_id),
-        page: page::page(page_size, page_token),
-    };
+    let pb::ListQueuedMessagesRequest { session_id, page_size, page_token } = request;
+    let list = ListQueuedMessages { session: SessionId::new(session_id), page: page::page(page_size, page_token) };
     found.finish(list)
 }
 
 /// Decodes a CancelQueuedMessageRequest.
-pub fn cancel_queued_message(
-    mut request: pb::CancelQueuedMessageRequest,
-) -> Result<CancelQueuedMessage, RequestError> {
+pub fn cancel_queued_message(mut request: pb::CancelQueuedMessageRequest) -> Result<CancelQueuedMessage, RequestError> {
     let found = Findings::check(rpc::CANCEL_QUEUED_MESSAGE, &mut request);
     let hash = request_hash(rpc::CANCEL_QUEUED_MESSAGE, &request);
-    let pb::CancelQueuedMessageRequest {
-        session_id,
-        queued_message_id,
-        request_id,
-    } = request;
+    let pb::CancelQueuedMessageRequest { session_id, queued_message_id, request_id } = request;
     let cancel = CancelQueuedMessage {
         session: SessionId::new(session_id),
         message: MessageId::new(queued_message_id),
@@ -92,14 +70,8 @@ pub fn cancel_queued_message(
 pub fn clear_queue(mut request: pb::ClearQueueRequest) -> Result<ClearQueue, RequestError> {
     let found = Findings::check(rpc::CLEAR_QUEUE, &mut request);
     let hash = request_hash(rpc::CLEAR_QUEUE, &request);
-    let pb::ClearQueueRequest {
-        session_id,
-        request_id,
-    } = request;
-    let clear = ClearQueue {
-        session: SessionId::new(session_id),
-        idempotency: idempotency(request_id, hash),
-    };
+    let pb::ClearQueueRequest { session_id, request_id } = request;
+    let clear = ClearQueue { session: SessionId::new(session_id), idempotency: idempotency(request_id, hash) };
     found.finish(clear)
 }
 

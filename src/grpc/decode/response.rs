@@ -11,11 +11,7 @@ use crate::{
 };
 
 /// Decodes a model response. Reports violations, and returns `None` if it cannot be converted.
-pub(super) fn read(
-    at: Path<'_>,
-    response: pb::ModelResponse,
-    found: &mut Findings,
-) -> Option<ModelResponse> {
+pub(super) fn read(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) -> Option<ModelResponse> {
     check_json(
         at.field("provider_metadata_json"),
         &response.provider_metadata_json,
@@ -43,12 +39,7 @@ pub(super) fn usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) -> Opt
 }
 
 fn check_usage(at: Path<'_>, usage: &pb::Usage, found: &mut Findings) {
-    check_json(
-        at.field("provider_usage_json"),
-        &usage.provider_usage_json,
-        usage::PROVIDER_USAGE_JSON,
-        found,
-    );
+    check_json(at.field("provider_usage_json"), &usage.provider_usage_json, usage::PROVIDER_USAGE_JSON, found);
 }
 
 /// Reports a text within its limit that is neither empty nor a JSON object.

@@ -18,10 +18,6 @@ pub(super) fn check(at: Path<'_>, schema: &mut pb::JsonSchema, found: &mut Findi
             json_schema::JSON.check(at, &text, found);
             *schema = Some(Schema::Json(text));
         }
-        None => found.invalid(
-            at,
-            FieldReason::Invalid,
-            "must have a schema: json or value",
-        ),
+        None => found.invalid(at, FieldReason::Invalid, "must have a schema: json or value"),
     }
 }

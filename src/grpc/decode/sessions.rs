@@ -44,19 +44,14 @@ pub enum MessageView {
 }
 
 /// Decodes a CreateSessionRequest.
-pub fn create_session(
-    mut request: pb::CreateSessionRequest,
-) -> Result<CreateSession, RequestError> {
+pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSession, RequestError> {
     let is_partial = config::is_partial(request.session.as_ref());
     let mut found = Findings::check(rpc::CREATE_SESSION, &mut request);
     if let Some(session) = request.session.as_ref().filter(|_| is_partial) {
         config::check_large_fields(Path::to("session"), session, None, &mut found);
     }
     let hash = request_hash(rpc::CREATE_SESSION, &request);
-    let pb::CreateSessionRequest {
-        session,
-        request_id,
-    } = request;
+    let pb::CreateSessionRequest { session, request_id } = request;
     let at = Path::to("session");
     let mut session = session.unwrap_or_default();
     let session_id = std::mem::take(&mut session.session_id);
@@ -85,26 +80,14 @@ pub struct ListSessions {
 /// Decodes a ListSessionsRequest.
 pub fn list_sessions(mut request: pb::ListSessionsRequest) -> Result<ListSessions, RequestError> {
     let found = Findings::check(rpc::LIST_SESSIONS, &mut request);
-    let pb::ListSessionsRequest {
-        page_size,
-        page_token,
-        filter,
-    } = request;
-    let list = ListSessions {
-        filter: session_filter(filter.unwrap_or_default()),
-        page: page::page(page_size, page_token),
-    };
+    let pb::ListSessionsRequest { page_size, page_token, filter } = request;
+    let list =
+        ListSessions { filter: session_filter(filter.unwrap_or_default()), page: page::page(page_size, page_token) };
     found.finish(list)
 }
 
 fn session_filter(filter: pb::SessionFilter) -> SessionFilter {
-    let pb::SessionFilter {
-        states,
-        metadata,
-        text_prefix,
-        updated_since,
-        updated_before,
-    } = filter;
+    let pb::SessionFilter { states, metadata, text_prefix, updated_since, updated_before } = filter;
     let mut states: Vec<SessionState> = states.into_iter().filter_map(session_state).collect();
     states.sort_unstable();
     states.dedup();
@@ -129,14 +112,7 @@ fn session_state(state: i32) -> Option<SessionState> {
 /// Decodes a ListMessagesRequest.
 pub fn list_messages(mut request: pb::ListMessagesRequest) -> Result<ListMessages, RequestError> {
     let found = Findings::check(rpc::LIST_MESSAGES, &mut request);
-    let pb::ListMessagesRequest {
-        session_id,
-        view,
-        at_seq,
-        newest_first,
-        page_size,
-        page_token,
-    } = request;
+    let pb::ListMessagesRequest { session_id, view, at_seq, newest_first, page_size, page_token } = request;
     let list = ListMessages {
         session: SessionId::new(session_id),
         view: message_view(view),
@@ -148,17 +124,9 @@ pub fn list_messages(mut request: pb::ListMessagesRequest) -> Result<ListMessage
 }
 
 /// Decodes an ExportMessagesRequest.
-pub fn export_messages(
-    mut request: pb::ExportMessagesRequest,
-) -> Result<ExportMessages, RequestError> {
+pub fn export_messages(mut request: pb::ExportMessagesRequest) -> Result<ExportMessages, RequestError> {
     let mut found = Findings::check(rpc::EXPORT_MESSAGES, &mut request);
-    let pb::ExportMessagesRequest {
-        session_id,
-        format,
-        at_seq,
-        page_size,
-        page_token,
-    } = request;
+    let pb::ExportMessagesRequest { session_id, format, at_seq, page_size, page_token } = request;
     let shape = append_messages::foreign_shape(Path::to("format"), format, &mut found);
     let export = ExportMessages {
         session: SessionId::new(session_id),

@@ -20,11 +20,7 @@ pub struct StreamOptions {
 
 /// Decodes the field `stream`.
 pub(super) fn options(options: Option<pb::StreamOptions>) -> StreamOptions {
-    let pb::StreamOptions {
-        omit_deltas,
-        include_raw_tool_output,
-        heartbeat_interval,
-    } = options.unwrap_or_default();
+    let pb::StreamOptions { omit_deltas, include_raw_tool_output, heartbeat_interval } = options.unwrap_or_default();
     StreamOptions {
         omit_deltas,
         raw_tool_output: include_raw_tool_output,

@@ -11,32 +11,20 @@ pub(super) fn non_empty(text: String) -> Option<String> {
 }
 
 /// Reports names that occur twice in a list.
-pub(super) fn check_unique_names<'a>(
-    at: Path<'_>,
-    names: impl Iterator<Item = &'a String>,
-    found: &mut Findings,
-) {
+pub(super) fn check_unique_names<'a>(at: Path<'_>, names: impl Iterator<Item = &'a String>, found: &mut Findings) {
     let mut seen = BTreeMap::new();
     for (i, name) in names.enumerate().filter(|(_, name)| !name.is_empty()) {
         let first = *seen.entry(name).or_insert(i);
         if first != i {
             let description = format!("{} has the same name", at.index(first));
-            found.invalid(
-                at.index(i).field("name"),
-                FieldReason::Conflict,
-                description,
-            );
+            found.invalid(at.index(i).field("name"), FieldReason::Conflict, description);
         }
     }
 }
 
 /// Replaces NUL, which PostgreSQL cannot store, with U+FFFD. Returns true if there was one.
 pub(super) fn replace_nul(text: String) -> (String, bool) {
-    if text.contains('\0') {
-        (text.replace('\0', "\u{FFFD}"), true)
-    } else {
-        (text, false)
-    }
+    if text.contains('\0') { (text.replace('\0', "\u{FFFD}"), true) } else { (text, false) }
 }
 
 /// Like [`replace_nul`], in place.
@@ -50,10 +38,7 @@ mod tests {
 
     #[test]
     fn nul_becomes_the_replacement_character() {
-        assert_eq!(
-            replace_nul("a\0b\0".into()),
-            ("a\u{FFFD}b\u{FFFD}".into(), true)
-        );
+        assert_eq!(replace_nul("a\0b\0".into()), ("a\u{FFFD}b\u{FFFD}".into(), true));
         assert_eq!(replace_nul("a\u{1}\n".into()), ("a\u{1}\n".into(), false));
     }
 }

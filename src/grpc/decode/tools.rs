@@ -19,28 +19,14 @@ pub(super) fn set(at: Path<'_>, mut set: pb::ToolSet, found: &mut Findings) -> T
 /// Checks what the limits of the fields do not express, cleans texts, and converts schemas to the form in which
 /// they are stored.
 pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
-    let pb::ToolSet {
-        host_tools,
-        provider_tools,
-        mcp_servers: _,
-    } = set;
+    let pb::ToolSet { host_tools, provider_tools, mcp_servers: _ } = set;
     if host_tools.len() + provider_tools.len() > tool_set::HOST_TOOLS {
-        found.invalid(
-            at,
-            FieldReason::TooLarge,
-            format!("must have at most {} tools", tool_set::HOST_TOOLS),
-        );
+        found.invalid(at, FieldReason::TooLarge, format!("must have at most {} tools", tool_set::HOST_TOOLS));
     }
     let at_host = at.field("host_tools");
     text::check_unique_names(at_host, host_tools.iter().map(|tool| &tool.name), found);
     let at_provider = at.field("provider_tools");
-    for (
-        i,
-        pb::ProviderTool {
-            definition_json, ..
-        },
-    ) in provider_tools.iter().enumerate()
-    {
+    for (i, pb::ProviderTool { definition_json, .. }) in provider_tools.iter().enumerate() {
         if provider_tool::DEFINITION_JSON.fits(definition_json) {
             let at = at_provider.index(i);
             json::check_object(at.field("definition_json"), definition_json, found);
@@ -58,10 +44,6 @@ fn check_tool(at: Path<'_>, tool: &mut pb::Tool, found: &mut Findings) {
     }
     let category = number::choice(tool.category);
     if category.is_some_and(|category| codec::tools::category_from_pb(category).is_err()) {
-        found.invalid(
-            at.field("category"),
-            FieldReason::Unsupported,
-            "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS",
-        );
+        found.invalid(at.field("category"), FieldReason::Unsupported, "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS");
     }
 }

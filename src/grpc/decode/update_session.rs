@@ -21,15 +21,10 @@ use crate::{
 const MAX_PATHS: usize = 256;
 
 /// Decodes an UpdateSessionRequest. All fields that are set are checked, in the mask or not.
-pub fn update_session(
-    mut request: pb::UpdateSessionRequest,
-) -> Result<UpdateSession, RequestError> {
+pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSession, RequestError> {
     let is_partial = config::is_partial(request.session.as_ref());
     // Output-only elsewhere, a precondition here.
-    let etag = request
-        .session
-        .as_ref()
-        .map_or(String::new(), |session| session.etag.clone());
+    let etag = request.session.as_ref().map_or(String::new(), |session| session.etag.clone());
     let mut found = Findings::check(rpc::UPDATE_SESSION, &mut request);
     if let Some(session) = &mut request.session {
         if is_partial {
@@ -40,11 +35,7 @@ pub fn update_session(
         session.etag.clone_from(&etag);
     }
     let hash = request_hash(rpc::UPDATE_SESSION, &request);
-    let pb::UpdateSessionRequest {
-        session,
-        update_mask,
-        request_id,
-    } = request;
+    let pb::UpdateSessionRequest { session, update_mask, request_id } = request;
     let at = Path::to("session");
     let mut session = session.unwrap_or_default();
     let session_id = std::mem::take(&mut session.session_id);
@@ -65,16 +56,10 @@ pub fn update_session(
 }
 
 /// Decodes a DeleteSessionRequest.
-pub fn delete_session(
-    mut request: pb::DeleteSessionRequest,
-) -> Result<DeleteSession, RequestError> {
+pub fn delete_session(mut request: pb::DeleteSessionRequest) -> Result<DeleteSession, RequestError> {
     let found = Findings::check(rpc::DELETE_SESSION, &mut request);
     let hash = request_hash(rpc::DELETE_SESSION, &request);
-    let pb::DeleteSessionRequest {
-        session_id,
-        etag,
-        request_id,
-    } = request;
+    let pb::DeleteSessionRequest { session_id, etag, request_id } = request;
     let delete = DeleteSession {
         session: SessionId::new(session_id),
         etag: text::non_empty(etag),
@@ -84,23 +69,14 @@ pub fn delete_session(
 }
 
 /// The fields in the mask. Without a mask, the fields that are set.
-fn paths(
-    at: Path<'_>,
-    update_mask: Option<FieldMask>,
-    session: &pb::Session,
-    found: &mut Findings,
-) -> Vec<String> {
+fn paths(at: Path<'_>, update_mask: Option<FieldMask>, session: &pb::Session, found: &mut Findings) -> Vec<String> {
     let FieldMask { paths } = update_mask.unwrap_or_default();
     if paths.is_empty() {
         return found.converted(at, mask::set_paths(session));
     }
     let at = at.field("paths");
     if paths.len() > MAX_PATHS {
-        found.invalid(
-            at,
-            FieldReason::TooLarge,
-            format!("must have at most {MAX_PATHS} elements"),
-        );
+        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MAX_PATHS} elements"));
         return Vec::new();
     }
     for (i, path) in paths.iter().enumerate() {
@@ -118,11 +94,7 @@ fn check_path(at: Path<'_>, path: &str, found: &mut Findings) {
             found.invalid(at, FieldReason::Unknown, expected);
         }
         Err(WrongPath::NotConfiguration) => {
-            found.invalid(
-                at,
-                FieldReason::Unsupported,
-                "is not part of the session's configuration",
-            );
+            found.invalid(at, FieldReason::Unsupported, "is not part of the session's configuration");
         }
     }
 }

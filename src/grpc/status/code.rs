@@ -25,13 +25,7 @@ impl Row {
         let metadata = HashMap::new();
         let fields = Vec::new();
         let details = ErrorDetails::new();
-        Self {
-            reason,
-            message: message.into(),
-            metadata,
-            fields,
-            details,
-        }
+        Self { reason, message: message.into(), metadata, fields, details }
     }
 
     /// Adds metadata to the ErrorInfo.
@@ -48,10 +42,7 @@ impl Row {
         description: impl Into<String>,
     ) -> Self {
         let reason = field_reason_name(reason).to_owned();
-        self.fields.push(FieldViolation {
-            reason,
-            ..FieldViolation::new(field, description)
-        });
+        self.fields.push(FieldViolation { reason, ..FieldViolation::new(field, description) });
         self
     }
 
@@ -65,15 +56,13 @@ impl Row {
     /// Adds a PreconditionFailure with advice on how to meet the precondition.
     pub(super) fn precondition(mut self, subject: impl Display, advice: &str) -> Self {
         let kind = reason_name(self.reason);
-        self.details
-            .add_precondition_failure_violation(kind, subject.to_string(), advice);
+        self.details.add_precondition_failure_violation(kind, subject.to_string(), advice);
         self
     }
 
     /// Adds a QuotaFailure with the limit that was reached.
     pub(super) fn quota(mut self, subject: impl Display, bound: &str) -> Self {
-        self.details
-            .add_quota_failure_violation(subject.to_string(), bound);
+        self.details.add_quota_failure_violation(subject.to_string(), bound);
         self
     }
 
@@ -90,13 +79,7 @@ impl Row {
     }
 
     pub(super) fn status(self) -> Status {
-        let Self {
-            reason,
-            message,
-            metadata,
-            fields,
-            mut details,
-        } = self;
+        let Self { reason, message, metadata, fields, mut details } = self;
         details.set_error_info(reason_name(reason), DOMAIN, metadata);
         if !fields.is_empty() {
             details.set_bad_request(fields);
@@ -109,9 +92,7 @@ impl Row {
 pub(super) const fn code(reason: ErrorReason) -> Code {
     use ErrorReason as R;
     match reason {
-        R::InvalidRequest | R::IdempotencyMismatch | R::PageTokenInvalid | R::CursorAhead => {
-            Code::InvalidArgument
-        }
+        R::InvalidRequest | R::IdempotencyMismatch | R::PageTokenInvalid | R::CursorAhead => Code::InvalidArgument,
         R::EventsExpired => Code::OutOfRange,
         R::EventsLost => Code::DataLoss,
         R::SessionNotFound
@@ -134,9 +115,7 @@ pub(super) const fn code(reason: ErrorReason) -> Code {
         | R::CompactionSuperseded
         | R::McpToolsUnusable
         | R::TenantBeingDeleted => Code::FailedPrecondition,
-        R::RequestTooLarge | R::QueueFull | R::RateLimited | R::QuotaExceeded => {
-            Code::ResourceExhausted
-        }
+        R::RequestTooLarge | R::QueueFull | R::RateLimited | R::QuotaExceeded => Code::ResourceExhausted,
         R::Overloaded
         | R::Draining
         | R::DatabaseUnavailable

@@ -54,7 +54,5 @@ pub fn with_unique_calls<'a>(
 fn has_repeated(known: &BTreeSet<CallId>, messages: &[InputMessage]) -> bool {
     let mut seen = BTreeSet::new();
     let parts = messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| part.content.as_call())
-        .any(|call| known.contains(&call.id) || !seen.insert(&call.id))
+    parts.filter_map(|part| part.content.as_call()).any(|call| known.contains(&call.id) || !seen.insert(&call.id))
 }

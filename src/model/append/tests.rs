@@ -5,16 +5,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Category, Message, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult,
-    Transcript, message::StoredPart, transcript::NotClosed,
+    Category, Message, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult, Transcript,
+    message::StoredPart, transcript::NotClosed,
 };
 
 /// A message in short form: `u` a user message, `a:1,2` an assistant message with calls 1 and 2, `t:1` results; a
 /// trailing `!` means pinned.
 fn message(short: &str) -> InputMessage {
-    let (short, pinned) = short
-        .strip_suffix('!')
-        .map_or((short, false), |short| (short, true));
+    let (short, pinned) = short.strip_suffix('!').map_or((short, false), |short| (short, true));
     let (role, calls) = short.split_once(':').unwrap_or((short, ""));
     let role = match role {
         "u" => Role::User,
@@ -36,18 +34,11 @@ fn message(short: &str) -> InputMessage {
                 display_text: String::new(),
             })
         } else {
-            Content::ToolCall(ToolCall {
-                id,
-                name,
-                arguments: "{}".to_owned(),
-            })
+            Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
         })
     };
     let parts = calls.split(',').filter(|call| !call.is_empty());
-    InputMessage {
-        pinned,
-        ..InputMessage::new(role, parts.map(part).collect())
-    }
+    InputMessage { pinned, ..InputMessage::new(role, parts.map(part).collect()) }
 }
 
 fn messages(shorts: &str) -> Vec<InputMessage> {
@@ -56,31 +47,15 @@ fn messages(shorts: &str) -> Vec<InputMessage> {
 
 fn open(calls: &str) -> Vec<OpenCall> {
     let pinned = calls.ends_with('!');
-    let ids = calls
-        .trim_end_matches('!')
-        .split(',')
-        .filter(|id| !id.is_empty());
-    ids.map(|id| OpenCall {
-        id: CallId::new(id),
-        name: "tool".to_owned(),
-        pinned,
-    })
-    .collect()
+    let ids = calls.trim_end_matches('!').split(',').filter(|id| !id.is_empty());
+    ids.map(|id| OpenCall { id: CallId::new(id), name: "tool".to_owned(), pinned }).collect()
 }
 
 /// Checks messages appended to a session with these open and these closed calls.
-fn look(
-    open_calls: &str,
-    closed: &str,
-    shorts: &str,
-) -> Result<(usize, usize, usize), AppendError> {
+fn look(open_calls: &str, closed: &str, shorts: &str) -> Result<(usize, usize, usize), AppendError> {
     let closed = open(closed);
     let open = open(open_calls);
-    let known = open
-        .iter()
-        .chain(&closed)
-        .map(|call| call.id.clone())
-        .collect();
+    let known = open.iter().chain(&closed).map(|call| call.id.clone()).collect();
     fit(&open, &known, &messages(shorts)).map(|fit| (fit.made.len(), fit.answered.len(), fit.open))
 }
 
@@ -104,20 +79,13 @@ fn an_import_may_end_closed_or_in_one_open_batch() {
         ("", "a:1! t:1! u!", (1, 0, 0)),
     ];
     for (before, shorts, expected) in table {
-        assert_eq!(
-            look(before, "0", shorts),
-            Ok(expected),
-            "{before:?}, then {shorts:?}"
-        );
+        assert_eq!(look(before, "0", shorts), Ok(expected), "{before:?}, then {shorts:?}");
     }
 }
 
 #[test]
 fn every_import_violation_names_its_place() {
-    let unanswered = |message, part, before| Flaw::Unanswered {
-        call: at(message, part),
-        before,
-    };
+    let unanswered = |message, part, before| Flaw::Unanswered { call: at(message, part), before };
     let table = [
         ("", "t:1", vec![Flaw::Orphan(at(0, 0))]),
         ("", "u a:1 t:2", vec![Flaw::Orphan(at(2, 0))]),
@@ -127,36 +95,20 @@ fn every_import_violation_names_its_place() {
         ("", "a:1,0", vec![Flaw::Taken(at(0, 1))]),
         ("", "a:1,1", vec![Flaw::Taken(at(0, 1))]),
         ("1", "t:1 a:1", vec![Flaw::Taken(at(1, 0))]),
-        (
-            "",
-            "a:1 u a:2,3 t:2 u",
-            vec![unanswered(0, 0, 1), unanswered(2, 1, 4)],
-        ),
-        (
-            "",
-            "a:1 a:2 t:1",
-            vec![unanswered(0, 0, 1), Flaw::Repeated(at(2, 0))],
-        ),
+        ("", "a:1 u a:2,3 t:2 u", vec![unanswered(0, 0, 1), unanswered(2, 1, 4)]),
+        ("", "a:1 a:2 t:1", vec![unanswered(0, 0, 1), Flaw::Repeated(at(2, 0))]),
         ("1", "u t:9", vec![Flaw::Orphan(at(1, 0))]),
         ("1", "t:1!", vec![Flaw::PinnedApart(0)]),
         ("", "a:1,2 t:1,2!", vec![Flaw::PinnedApart(1)]),
     ];
     for (before, shorts, expected) in table {
-        assert_eq!(
-            look(before, "0", shorts),
-            Err(AppendError::Flawed(expected)),
-            "{before:?}, then {shorts:?}"
-        );
+        assert_eq!(look(before, "0", shorts), Err(AppendError::Flawed(expected)), "{before:?}, then {shorts:?}");
     }
 }
 
 #[test]
 fn only_results_may_be_appended_after_open_calls() {
-    let open = |calls: &[&str]| {
-        Err(AppendError::Open(
-            calls.iter().map(|call| CallId::new(*call)).collect(),
-        ))
-    };
+    let open = |calls: &[&str]| Err(AppendError::Open(calls.iter().map(|call| CallId::new(*call)).collect()));
     assert_eq!(look("1,2", "", "u"), open(&["1", "2"]));
     assert_eq!(look("1,2", "", "t:1 a"), open(&["2"]));
 }
@@ -166,29 +118,14 @@ fn an_imported_result_refers_to_its_call() {
     let open = open("1");
     let known = [CallId::new("1")].into();
     let fit = fit(&open, &known, &messages("t:1 a:2 t:2")).unwrap();
-    let answered = |message| {
-        fit.results
-            .get(&at(message, 0))
-            .map(|call| call.id.as_str())
-    };
-    assert_eq!(
-        [answered(0), answered(1), answered(2)],
-        [Some("1"), None, Some("2")]
-    );
+    let answered = |message| fit.results.get(&at(message, 0)).map(|call| call.id.as_str());
+    assert_eq!([answered(0), answered(1), answered(2)], [Some("1"), None, Some("2")]);
 }
 
 /// The same messages as a stored transcript holds them.
 fn stored(appended: InputMessage) -> Message {
-    let size = PartSize {
-        tokens: 0,
-        category: Category::User,
-    };
-    let part = |part| StoredPart {
-        part,
-        size,
-        estimator: String::new(),
-        pruned: None,
-    };
+    let size = PartSize { tokens: 0, category: Category::User };
+    let part = |part| StoredPart { part, size, estimator: String::new(), pruned: None };
     Message {
         id: MessageId::new("m"),
         turn: None,
@@ -209,13 +146,8 @@ fn stored(appended: InputMessage) -> Message {
 }
 
 fn short() -> impl Strategy<Value = String> {
-    let calls = proptest::collection::vec(0_u8..6, 1..3).prop_map(|calls| {
-        calls
-            .iter()
-            .map(u8::to_string)
-            .collect::<Vec<_>>()
-            .join(",")
-    });
+    let calls = proptest::collection::vec(0_u8..6, 1..3)
+        .prop_map(|calls| calls.iter().map(u8::to_string).collect::<Vec<_>>().join(","));
     prop_oneof![
         Just("u".to_owned()),
         Just("a".to_owned()),

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::{KIND, OPTIONS, READER, Version, import::kept_options};
 use crate::{
     model::{
-        Content, Contents, Generation, Media, Message, OutputPart, Part, Prompt, PromptFormat,
-        PromptNote, Role, ToolCall, ToolOutcome, ToolResult,
+        Content, Contents, Generation, Media, Message, OutputPart, Part, Prompt, PromptFormat, PromptNote, Role,
+        ToolCall, ToolOutcome, ToolResult,
         media::{Source, UNSUPPORTED_TEXT},
         message::StoredPart,
     },
@@ -23,12 +23,7 @@ use crate::{
 
 /// Encodes a prompt. `provider` is the configured name of the provider that serves the model.
 pub(crate) fn request(prompt: &Prompt, provider: &str, version: Version) -> Request {
-    let mut writer = Writer {
-        version,
-        prompt,
-        provider,
-        left_out: Vec::new(),
-    };
+    let mut writer = Writer { version, prompt, provider, left_out: Vec::new() };
     let messages = prompt.transcript.messages().iter();
     let messages: Vec<Value> = messages.filter_map(|it| writer.message(it)).collect();
     let mut body = Body::default();
@@ -148,9 +143,7 @@ impl Writer<'_> {
                     "toolName": call.name, "input": input(call),
                 })),
                 Content::Media(media) => Some(file(media, &self.prompt.contents, self.version)),
-                Content::ProviderItem(item) if item.provider == READER => {
-                    serde_json::from_str(&item.json).ok()
-                }
+                Content::ProviderItem(item) if item.provider == READER => serde_json::from_str(&item.json).ok(),
                 Content::ProviderItem(_) => {
                     let why = "The AI SDK does not support the item.";
                     self.note(message, position, why);
@@ -170,8 +163,7 @@ impl Writer<'_> {
         if anthropic::binds_prefix(&self.prompt.model) {
             return None;
         }
-        let is_reasoning =
-            |stored: &&StoredPart| matches!(stored.part.content, Content::Reasoning { .. });
+        let is_reasoning = |stored: &&StoredPart| matches!(stored.part.content, Content::Reasoning { .. });
         let mut pieces = message.parts[position..].iter().take_while(is_reasoning);
         pieces.find_map(|stored| options(&stored.part))
     }
@@ -197,9 +189,7 @@ pub(super) fn text_part(text: &str) -> Value {
 /// A single text without options becomes a string, anything else an array of parts.
 fn plain(parts: Vec<Value>) -> Value {
     match parts.as_slice() {
-        [part] if part["type"] == "text" && part.get("providerOptions").is_none() => {
-            part["text"].clone()
-        }
+        [part] if part["type"] == "text" && part.get("providerOptions").is_none() => part["text"].clone(),
         _ => Value::Array(parts),
     }
 }
@@ -257,12 +247,7 @@ fn data(media: &Media, contents: &Contents) -> Option<String> {
 }
 
 /// A tool result with the options that it was imported with.
-pub(super) fn tool_result(
-    result: &ToolResult,
-    part: &Part,
-    contents: &Contents,
-    version: Version,
-) -> Value {
+pub(super) fn tool_result(result: &ToolResult, part: &Part, contents: &Contents, version: Version) -> Value {
     let is_json = authorship::attached(KIND, part, "json").is_some();
     let written = json!({
         "type": "tool-result", "toolCallId": result.call.as_str(), "toolName": result.name,
@@ -293,9 +278,7 @@ fn output(result: &ToolResult, is_json: bool, contents: &Contents, version: Vers
     }
     match result.parts.as_slice() {
         [] => json!({"type": "text", "value": ""}),
-        [OutputPart::Text(text)] => {
-            kept("json").unwrap_or_else(|| json!({"type": "text", "value": text}))
-        }
+        [OutputPart::Text(text)] => kept("json").unwrap_or_else(|| json!({"type": "text", "value": text})),
         given => {
             let pieces = given.iter().map(|given| piece(given, contents, version));
             json!({"type": "content", "value": pieces.collect::<Vec<_>>()})

@@ -8,9 +8,8 @@ use crate::{
     provider::{
         authorship,
         foreign::{
-            FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-            ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url, decode_base64,
-            from_data_or_url, inline, or,
+            FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part,
+            Importer, Node, Object, PDF, PICTURE, at_url, decode_base64, from_data_or_url, inline, or,
         },
     },
 };
@@ -113,9 +112,7 @@ impl Part {
 fn own_metadata(options: &Value) -> Map<String, Value> {
     let mut metadata = Map::new();
     for (kind, name, providers, option) in OPTIONS {
-        let words = providers
-            .iter()
-            .filter_map(|it| options[*it][option].as_str());
+        let words = providers.iter().filter_map(|it| options[*it][option].as_str());
         if let Some(word) = words.into_iter().find(|word| !word.is_empty()) {
             let entry = metadata.entry(kind).or_insert_with(|| json!({}));
             entry[name] = json!(word);
@@ -127,10 +124,7 @@ fn own_metadata(options: &Value) -> Map<String, Value> {
 fn text(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let text = part.string("text", reading);
     let own = options(part);
-    let kept = !text.is_empty()
-        || own
-            .as_ref()
-            .is_some_and(|own| !own_metadata(own).is_empty());
+    let kept = !text.is_empty() || own.as_ref().is_some_and(|own| !own_metadata(own).is_empty());
     kept.then(|| Part::new(part.at(), Content::Text(text)).with(&own))
 }
 
@@ -164,12 +158,7 @@ struct Stated<'a> {
 }
 
 /// Reads content: base64, a `data:` URL or another URL.
-fn content(
-    part: &Object<'_>,
-    name: &str,
-    usual: &str,
-    reading: &mut Importer<'_>,
-) -> Option<ForeignMedia> {
+fn content(part: &Object<'_>, name: &str, usual: &str, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let node = part.node(name, reading)?;
     let said = declared_type(part, reading);
     let stated = Stated {
@@ -196,8 +185,7 @@ fn tagged(node: &Node<'_>, stated: Stated<'_>, reading: &mut Importer<'_>) -> Op
     let name = match kind.as_str() {
         "data" | "url" | "text" => kind.as_str(),
         _ => {
-            let known =
-                "data, url or text (references to content in the service are not supported)";
+            let known = "data, url or text (references to content in the service are not supported)";
             return reading.unknown_type(&data, known);
         }
     };
@@ -215,11 +203,7 @@ fn tagged(node: &Node<'_>, stated: Stated<'_>, reading: &mut Importer<'_>) -> Op
 }
 
 /// Reads a string: base64 content, a `data:` URL or another URL.
-fn text_or_address(
-    node: &Node<'_>,
-    stated: Stated<'_>,
-    reading: &mut Importer<'_>,
-) -> Option<ForeignMedia> {
+fn text_or_address(node: &Node<'_>, stated: Stated<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let start = node.text(reading);
     let start = start.get(..8).unwrap_or(&start).to_ascii_lowercase();
     let schemes = ["data:", "http:", "https:"];
@@ -244,11 +228,7 @@ impl Stated<'_> {
 /// The media type as stated.
 fn declared_type(part: &Object<'_>, reading: &mut Importer<'_>) -> String {
     let said = part.string("mediaType", reading);
-    if said.is_empty() {
-        part.string("mimeType", reading)
-    } else {
-        said
-    }
+    if said.is_empty() { part.string("mimeType", reading) } else { said }
 }
 
 /// Returns a complete media type. Empty for `image/*` or `image`, which do not state the subtype.
@@ -299,8 +279,7 @@ fn reasoning(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let text = part.string("text", reading);
     // Version 4 had no options for the signature.
     let signature = part.get("signature").map(|node| node.text(reading));
-    let own = options(part)
-        .or_else(|| signature.map(|signature| json!({"anthropic": {"signature": signature}})));
+    let own = options(part).or_else(|| signature.map(|signature| json!({"anthropic": {"signature": signature}})));
     if text.is_empty() && own.is_none() {
         return None;
     }
@@ -341,11 +320,7 @@ fn call(part: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let input = part.get("input").or_else(|| part.get("args"));
     // Invalid arguments are kept as the text that the model wrote.
     let arguments = input.map(|input| input.text_or_json(reading));
-    let content = Content::Call {
-        id,
-        name,
-        arguments: arguments.unwrap_or_default(),
-    };
+    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
     Part::new(part.at(), content).with(&options(part))
 }
 
@@ -366,11 +341,7 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
     match kind {
         "tool-result" => {
             let call = part.required("toolCallId", reading);
-            let Output {
-                given,
-                outcome,
-                is_json,
-            } = output(part, reading);
+            let Output { given, outcome, is_json } = output(part, reading);
             let result = Part::result(part.at(), call, given, outcome);
             Some(result.of_result(options(part), is_json))
         }
@@ -429,11 +400,7 @@ fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
             reading.unknown_type(&output, known).unwrap_or_default()
         }
     };
-    Output {
-        given,
-        outcome,
-        is_json: kind.ends_with("json"),
-    }
+    Output { given, outcome, is_json: kind.ends_with("json") }
 }
 
 /// Reads one element of a tool result.

@@ -31,26 +31,11 @@ const READER: &str = "AI SDK";
 /// provider, the name in its metadata, the SDK's names of the provider, and the name of the option.
 const OPTIONS: [(&str, &str, &[&str], &str); 6] = [
     ("anthropic", "signature", &["anthropic"], "signature"),
-    (
-        "anthropic",
-        "redacted_thinking",
-        &["anthropic"],
-        "redactedData",
-    ),
+    ("anthropic", "redacted_thinking", &["anthropic"], "redactedData"),
     ("openai-responses", "id", OPENAI, "itemId"),
-    (
-        "openai-responses",
-        "encrypted_content",
-        OPENAI,
-        "reasoningEncryptedContent",
-    ),
+    ("openai-responses", "encrypted_content", OPENAI, "reasoningEncryptedContent"),
     ("openai-responses", "phase", OPENAI, "phase"),
-    (
-        "gemini",
-        "thoughtSignature",
-        &["google", "vertex"],
-        "thoughtSignature",
-    ),
+    ("gemini", "thoughtSignature", &["google", "vertex"], "thoughtSignature"),
 ];
 
 const OPENAI: &[&str] = &["openai", "azure"];

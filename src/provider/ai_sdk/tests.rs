@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use crate::{
     context::testing,
     model::{
-        BlobId, CallId, Content as Stored, Contents, Media, OutputPart as StoredGiven, Part,
-        Prompt, PromptFormat, Role, ToolCall, ToolOutcome, ToolResult,
+        BlobId, CallId, Content as Stored, Contents, Media, OutputPart as StoredGiven, Part, Prompt, PromptFormat,
+        Role, ToolCall, ToolOutcome, ToolResult,
         media::{BlobRef, Source},
     },
     provider::foreign::{
-        self, ForeignContent as Content, ForeignConversation, ForeignOutcome as Outcome,
-        ForeignResultPart as Given, ForeignSource,
+        self, ForeignContent as Content, ForeignConversation, ForeignOutcome as Outcome, ForeignResultPart as Given,
+        ForeignSource,
     },
 };
 
@@ -34,33 +34,23 @@ fn parts_of_version_4_are_read_as_those_of_version_5() {
     ]);
     let ForeignConversation { messages, flaws } = import(&messages);
     assert_eq!(flaws, []);
-    assert!(
-        matches!(&messages[0].parts[0].content, Content::Media(media) if media.media_type == "image/png")
-    );
+    assert!(matches!(&messages[0].parts[0].content, Content::Media(media) if media.media_type == "image/png"));
     let attached = |part: usize| -> Value {
         let metadata = messages[1].parts[part].metadata.as_deref();
         serde_json::from_str(metadata.expect("metadata")).expect("JSON")
     };
     assert_eq!(attached(0)["anthropic"], json!({"signature": "s"}));
     assert_eq!(attached(1)["anthropic"], json!({"redacted_thinking": "x"}));
-    assert!(
-        matches!(&messages[1].parts[2].content, Content::Call { arguments, .. } if arguments == r#"{"at":"a"}"#)
-    );
-    let Content::Result {
-        parts: given,
-        outcome,
-        ..
-    } = &messages[2].parts[0].content
-    else {
-        panic!("{messages:?}")
-    };
+    assert!(matches!(&messages[1].parts[2].content, Content::Call { arguments, .. } if arguments == r#"{"at":"a"}"#));
+    let Content::Result { parts: given, outcome, .. } = &messages[2].parts[0].content else { panic!("{messages:?}") };
     assert_eq!(*outcome, Outcome::Error);
     assert_eq!(given, &[Given::Text(r#"{"n":1}"#.to_owned())]);
 }
 
 #[test]
 fn a_denied_call_is_read_as_denied() {
-    let result = |output: Value| json!({"type": "tool-result", "toolCallId": "c1", "toolName": "look", "output": output});
+    let result =
+        |output: Value| json!({"type": "tool-result", "toolCallId": "c1", "toolName": "look", "output": output});
     let messages = json!([{"role": "tool", "content": [
         result(json!({"type": "execution-denied", "reason": "Not today."})),
         result(json!({"type": "execution-denied"})),
@@ -69,24 +59,13 @@ fn a_denied_call_is_read_as_denied() {
     let ForeignConversation { messages, flaws } = import(&messages);
     assert_eq!(flaws, []);
     let read = messages[0].parts.iter().map(|part| {
-        let Content::Result {
-            parts: given,
-            outcome,
-            ..
-        } = &part.content
-        else {
-            panic!("{:?}", part.content)
-        };
+        let Content::Result { parts: given, outcome, .. } = &part.content else { panic!("{:?}", part.content) };
         (given.clone(), *outcome)
     });
     let words = |text: &str| vec![Given::Text(text.to_owned())];
     assert_eq!(
         read.collect::<Vec<_>>(),
-        [
-            (words("Not today."), Outcome::Denied),
-            (Vec::new(), Outcome::Denied),
-            (words("gone"), Outcome::Error),
-        ]
+        [(words("Not today."), Outcome::Denied), (Vec::new(), Outcome::Denied), (words("gone"), Outcome::Error),]
     );
 }
 
@@ -141,13 +120,10 @@ fn files_of_version_7_say_what_their_data_is() {
                 {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": "aGk="}}]}}]},
     ]);
     for shape in [PromptFormat::AiSdk, PromptFormat::AiSdk7] {
-        let ForeignConversation { messages, flaws } =
-            foreign::read(shape, &messages.to_string(), "made_");
+        let ForeignConversation { messages, flaws } = foreign::read(shape, &messages.to_string(), "made_");
         assert_eq!(flaws, []);
         let media = messages[0].parts.iter().map(|part| {
-            let Content::Media(media) = &part.content else {
-                panic!("{part:?}")
-            };
+            let Content::Media(media) = &part.content else { panic!("{part:?}") };
             (media.media_type.as_str(), media.source.clone())
         });
         let data = |text: &str| ForeignSource::Data(text.as_bytes().to_vec());
@@ -155,10 +131,7 @@ fn files_of_version_7_say_what_their_data_is() {
             media.collect::<Vec<_>>(),
             [
                 ("image/png", data("hi")),
-                (
-                    "image/jpeg",
-                    ForeignSource::Url("https://a.example/cat".to_owned())
-                ),
+                ("image/jpeg", ForeignSource::Url("https://a.example/cat".to_owned())),
                 ("image/webp", data("hi")),
                 ("text/plain", data("hello")),
                 ("audio/mpeg", data("hi")),
@@ -171,13 +144,8 @@ fn files_of_version_7_say_what_their_data_is() {
             assert!(matches!(part.content, Content::Call { .. }), "{part:?}");
             "call"
         });
-        assert_eq!(
-            kinds.collect::<Vec<_>>(),
-            ["reasoning-file", "custom", "call"]
-        );
-        let Content::Result { parts: given, .. } = &messages[2].parts[0].content else {
-            panic!("{messages:?}")
-        };
+        assert_eq!(kinds.collect::<Vec<_>>(), ["reasoning-file", "custom", "call"]);
+        let Content::Result { parts: given, .. } = &messages[2].parts[0].content else { panic!("{messages:?}") };
         assert!(matches!(&given[1], Given::Media(media) if media.source == data("hi")));
     }
 }
@@ -191,14 +159,7 @@ fn files_of_version_7_that_only_a_service_has_are_refused() {
     ]}]);
     let flaws = import(&messages).flaws;
     let at: Vec<&str> = flaws.iter().map(|flaw| flaw.at.as_str()).collect();
-    assert_eq!(
-        at,
-        [
-            "[0].content[0].data.type",
-            "[0].content[1].data.type",
-            "[0].content[2].data.data"
-        ]
-    );
+    assert_eq!(at, ["[0].content[0].data.type", "[0].content[1].data.type", "[0].content[2].data.data"]);
 }
 
 /// A conversation with an image from the user and one from a tool, in the format of each version.
@@ -207,29 +168,14 @@ fn a_prompt_is_written_in_the_form_of_its_version() {
     let mut contents = Contents::default();
     let id = BlobId::new("b");
     contents.insert(id.clone(), b"hi".to_vec().into());
-    let medium = |source: Source| Media {
-        media_type: "image/png".to_owned(),
-        source,
-        filename: String::new(),
-    };
-    let here = medium(Source::Blob(BlobRef {
-        id,
-        bytes: 2,
-        pixels: None,
-    }));
+    let medium = |source: Source| Media { media_type: "image/png".to_owned(), source, filename: String::new() };
+    let here = medium(Source::Blob(BlobRef { id, bytes: 2, pixels: None }));
     let there = medium(Source::Url("https://a.example/b.png".to_owned()));
-    let call = ToolCall {
-        id: CallId::new("c1"),
-        name: "look".to_owned(),
-        arguments: "{}".to_owned(),
-    };
+    let call = ToolCall { id: CallId::new("c1"), name: "look".to_owned(), arguments: "{}".to_owned() };
     let result = ToolResult {
         call: call.id.clone(),
         name: call.name.clone(),
-        parts: vec![
-            StoredGiven::Media(here.clone()),
-            StoredGiven::Media(there.clone()),
-        ],
+        parts: vec![StoredGiven::Media(here.clone()), StoredGiven::Media(there.clone())],
         outcome: ToolOutcome::Success,
         truncation: None,
         display_text: String::new(),
@@ -241,10 +187,7 @@ fn a_prompt_is_written_in_the_form_of_its_version() {
         testing::message(Role::Tool, vec![Part::new(Stored::ToolResult(result))]),
         testing::message(Role::System, vec![Part::text("Hurry.".to_owned())]),
     ];
-    let prompt = Prompt {
-        contents,
-        ..testing::prompt(messages)
-    };
+    let prompt = Prompt { contents, ..testing::prompt(messages) };
     let written = |shape| -> Value {
         let request = crate::provider::request_in(shape, &prompt, "main").expect("a shape");
         assert_eq!(request.shape, shape);
@@ -269,9 +212,6 @@ fn a_prompt_is_written_in_the_form_of_its_version() {
         json!([{"type": "file", "data": tagged, "mediaType": "image/png"},
             {"type": "file-url", "url": url, "mediaType": "image/png"}])
     );
-    assert_eq!(
-        (seven.get("system"), &seven["allowSystemInMessages"]),
-        (None, &json!(true))
-    );
+    assert_eq!((seven.get("system"), &seven["allowSystemInMessages"]), (None, &json!(true)));
     assert_eq!(five.get("allowSystemInMessages"), None);
 }

@@ -34,17 +34,9 @@ const MAX_TITLE_CHARS: usize = 200;
 #[derive(Debug)]
 pub(super) enum Block {
     /// Text and its citations, which arrive before it.
-    Text {
-        joiner: Joiner,
-        sources: Vec<Citation>,
-        shown: bool,
-    },
+    Text { joiner: Joiner, sources: Vec<Citation>, shown: bool },
     /// Reasoning and its signature.
-    Thinking {
-        joiner: Joiner,
-        signature: String,
-        shown: bool,
-    },
+    Thinking { joiner: Joiner, signature: String, shown: bool },
     /// Redacted reasoning.
     Redacted { data: String },
     /// A call of a host tool.
@@ -56,10 +48,7 @@ pub(super) enum Block {
         begun: bool,
     },
     /// A block that only the service can read.
-    Item {
-        fields: BTreeMap<String, Box<RawValue>>,
-        input: Piece,
-    },
+    Item { fields: BTreeMap<String, Box<RawValue>>, input: Piece },
 }
 
 impl Block {
@@ -70,28 +59,13 @@ impl Block {
         let (mut block, begin) = match opened.kind.0.as_str() {
             "text" => {
                 let given = opened.citations.unwrap_or_default();
-                let block = Self::Text {
-                    joiner,
-                    sources: given.iter().map(|raw| source(raw)).collect(),
-                    shown: false,
-                };
-                let begin = Delta {
-                    text: opened.text,
-                    ..Delta::default()
-                };
+                let block = Self::Text { joiner, sources: given.iter().map(|raw| source(raw)).collect(), shown: false };
+                let begin = Delta { text: opened.text, ..Delta::default() };
                 (block, begin)
             }
             "thinking" => {
-                let block = Self::Thinking {
-                    joiner,
-                    signature: String::new(),
-                    shown: false,
-                };
-                let begin = Delta {
-                    thinking: opened.thinking,
-                    signature: opened.signature,
-                    ..Delta::default()
-                };
+                let block = Self::Thinking { joiner, signature: String::new(), shown: false };
+                let begin = Delta { thinking: opened.thinking, signature: opened.signature, ..Delta::default() };
                 (block, begin)
             }
             "redacted_thinking" => {
@@ -99,32 +73,18 @@ impl Block {
                 return Ok(Self::Redacted { data });
             }
             "tool_use" if opened.name.0.is_empty() => {
-                return Err(Fault::broken(
-                    "the response contains a tool call without a name",
-                ));
+                return Err(Fault::broken("the response contains a tool call without a name"));
             }
             "tool_use" => {
-                chunks.push(Chunk::ToolCall {
-                    index: calls,
-                    id: opened.id.0,
-                    name: opened.name.0,
-                });
+                chunks.push(Chunk::ToolCall { index: calls, id: opened.id.0, name: opened.name.0 });
                 if let Some(caller) = opened.caller.filter(|caller| caller.get() != "null") {
                     let own = json!({ "caller": lenient::value(caller.get()) });
                     chunks.attach_to_call(calls, KIND, own);
                 }
-                return Ok(Self::Call {
-                    index: calls,
-                    joiner,
-                    input: opened.input,
-                    begun: false,
-                });
+                return Ok(Self::Call { index: calls, joiner, input: opened.input, begun: false });
             }
             _ => {
-                return Ok(Self::Item {
-                    fields: lenient::members(raw.get()),
-                    input: Piece::default(),
-                });
+                return Ok(Self::Item { fields: lenient::members(raw.get()), input: Piece::default() });
             }
         };
         block.extend(begin, chunks);
@@ -144,11 +104,7 @@ impl Block {
     /// Applies a delta. Returns the number of its bytes that are buffered until the block ends.
     pub(super) fn extend(&mut self, delta: Delta, chunks: &mut Chunks) -> usize {
         match self {
-            Self::Text {
-                joiner,
-                sources,
-                shown,
-            } => {
+            Self::Text { joiner, sources, shown } => {
                 if let Some(text) = delta.text {
                     *shown |= !text.is_empty();
                     chunks.text(TextKind::Text, joiner.join(&text));
@@ -157,11 +113,7 @@ impl Block {
                 sources.extend(delta.citation.map(|raw| source(&raw)));
                 held
             }
-            Self::Thinking {
-                joiner,
-                signature,
-                shown,
-            } => {
+            Self::Thinking { joiner, signature, shown } => {
                 if let Some(thinking) = delta.thinking {
                     *shown |= !thinking.is_empty();
                     chunks.text(TextKind::Reasoning, joiner.join(&thinking));
@@ -173,12 +125,7 @@ impl Block {
                 delta.signature.0.len()
             }
             Self::Redacted { data: _ } => 0,
-            Self::Call {
-                index,
-                joiner,
-                input: _,
-                begun,
-            } => {
+            Self::Call { index, joiner, input: _, begun } => {
                 if let Some(json) = delta.partial_json {
                     *begun |= !json.is_empty();
                     chunks.input(*index, joiner.join(&json));
@@ -203,38 +150,22 @@ impl Block {
     /// Completes the block.
     pub(super) fn close(self, room: &mut ResultBudget, chunks: &mut Chunks) {
         match self {
-            Self::Text {
-                mut joiner,
-                sources,
-                shown,
-            } => {
+            Self::Text { mut joiner, sources, shown } => {
                 chunks.end_text(TextKind::Text, &mut joiner);
                 let sources = sources.into_iter().filter(|_| shown);
                 chunks.extend(sources.map(Chunk::Citation));
             }
-            Self::Thinking {
-                mut joiner,
-                signature,
-                shown,
-            } => {
+            Self::Thinking { mut joiner, signature, shown } => {
                 chunks.end_text(TextKind::Reasoning, &mut joiner);
                 if !signature.is_empty() {
                     attach("signature", &signature, shown, chunks);
                 }
             }
             Self::Redacted { data } => attach("redacted_thinking", &data, false, chunks),
-            Self::Call {
-                index,
-                mut joiner,
-                input,
-                begun,
-            } => {
+            Self::Call { index, mut joiner, input, begun } => {
                 chunks.input(index, joiner.rest());
                 let whole = input.filter(|input| !begun && input.get() != "null");
-                chunks.extend(whole.map(|input| Chunk::ToolInput {
-                    index,
-                    json: input.get().to_owned(),
-                }));
+                chunks.extend(whole.map(|input| Chunk::ToolInput { index, json: input.get().to_owned() }));
             }
             Self::Item { fields, input } => {
                 chunks.push(Chunk::Item(item(fields, &input, room)));
@@ -269,29 +200,17 @@ pub(super) fn source(raw: &RawValue) -> Citation {
 
 /// Builds the complete item: its initial fields and the streamed input. Its result is left out if
 /// it is too large to keep.
-fn item(
-    mut fields: BTreeMap<String, Box<RawValue>>,
-    input: &Piece,
-    room: &mut ResultBudget,
-) -> ProviderItem {
+fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece, room: &mut ResultBudget) -> ProviderItem {
     let pieces = input.whole().text;
     if let Ok(input) = RawValue::from_string(pieces) {
         fields.insert("input".to_owned(), input);
     }
     let word = |name: &str| fields.get(name).map(|raw| lenient::string(raw));
     let kind = word("type").unwrap_or_default();
-    let title = title(
-        &word("name").unwrap_or_else(|| kind.clone()),
-        fields.get("input").map(AsRef::as_ref),
-    );
+    let title = title(&word("name").unwrap_or_else(|| kind.clone()), fields.get("input").map(AsRef::as_ref));
     room.fit(&kind, &mut fields);
     let json = to_raw_value(&fields).map(|raw| raw.get().to_owned());
-    ProviderItem {
-        provider: String::new(),
-        kind,
-        json: json.unwrap_or_else(|_| "{}".to_owned()),
-        title,
-    }
+    ProviderItem { provider: String::new(), kind, json: json.unwrap_or_else(|_| "{}".to_owned()), title }
 }
 
 /// A human-readable line: the tool that was used, and its main argument.

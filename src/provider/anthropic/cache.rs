@@ -19,12 +19,7 @@ use super::wire::{Block, CacheControl, Content, Message, Tool, WireRole};
 
 /// The marker for the instruction block at `at`: the system prompt gets one, and so does the last
 /// block unless its marker is needed within the conversation.
-pub(super) fn of_instructions(
-    count: usize,
-    at: usize,
-    has_pruned: bool,
-    marker: CacheControl,
-) -> Option<CacheControl> {
+pub(super) fn of_instructions(count: usize, at: usize, has_pruned: bool, marker: CacheControl) -> Option<CacheControl> {
     (at == 0 || (at + 1 == count && !has_pruned)).then_some(marker)
 }
 
@@ -54,18 +49,13 @@ impl Pruned {
     /// Number of messages before a marker of an earlier request, within the messages that the
     /// newest prune left unchanged.
     fn unchanged(self, messages: &[Message<'_>]) -> Option<usize> {
-        self.cleared_before
-            .or_else(|| request_before(messages.get(..self.changed)?))
+        self.cleared_before.or_else(|| request_before(messages.get(..self.changed)?))
     }
 }
 
 /// Marks the end of the conversation, the end of the previous request, and the end of the pruned
 /// results. `pruned` is `None` if nothing is pruned.
-pub(super) fn mark_messages(
-    messages: &mut [Message<'_>],
-    pruned: Option<Pruned>,
-    marker: CacheControl,
-) {
+pub(super) fn mark_messages(messages: &mut [Message<'_>], pruned: Option<Pruned>, marker: CacheControl) {
     let read = match pruned {
         Some(pruned) if pruned.is_new => pruned.unchanged(messages),
         Some(_) | None => request_before(messages),
@@ -81,9 +71,7 @@ pub(super) fn mark_messages(
 
 /// Number of messages in the last request that got a response: all messages before that response.
 fn request_before(messages: &[Message<'_>]) -> Option<usize> {
-    messages
-        .iter()
-        .rposition(|message| message.role == WireRole::Assistant)
+    messages.iter().rposition(|message| message.role == WireRole::Assistant)
 }
 
 /// Marks the last block that can carry a marker.
@@ -101,10 +89,7 @@ fn mark_last(messages: &mut [Message<'_>], marker: CacheControl) {
             cache_control,
         } => Some(cache_control),
         // The service rejects markers on reasoning.
-        Block::Own {
-            content: Content::Thinking { .. } | Content::RedactedThinking { .. },
-            cache_control: _,
-        }
+        Block::Own { content: Content::Thinking { .. } | Content::RedactedThinking { .. }, cache_control: _ }
         | Block::Item(_) => None,
     });
     if let Some(mark) = marks.next() {

@@ -72,10 +72,7 @@ struct OpenBlock {
 impl Decoder {
     /// Creates a decoder of the response to a prompt with this fingerprint.
     pub fn new(fingerprint: Option<String>) -> Self {
-        Self {
-            fingerprint,
-            ..Self::default()
-        }
+        Self { fingerprint, ..Self::default() }
     }
 
     fn handle(&mut self, event: Event, chunks: &mut Chunks) -> Decoded {
@@ -127,9 +124,7 @@ impl Decoder {
         // Without an earlier `message_start`, the open blocks belong to this message.
         let is_late = !self.started && self.open.values().any(|open| open.block.is_held());
         if self.shown || is_late {
-            return Err(Fault::broken(
-                "the response was restarted after content was received",
-            ));
+            return Err(Fault::broken("the response was restarted after content was received"));
         }
         let fingerprint = self.fingerprint.take();
         *self = Self::new(fingerprint);
@@ -172,9 +167,7 @@ impl Decoder {
         match self.open.get(&index) {
             Some(open) if open.start_hash == began && !open.extended => return Ok(()),
             Some(open) if open.start_hash == began && has_id(block) => {
-                return Err(Fault::broken(
-                    "a content block of the response started twice",
-                ));
+                return Err(Fault::broken("a content block of the response started twice"));
             }
             Some(_) | None => {}
         }
@@ -187,12 +180,7 @@ impl Decoder {
         let held = block.get().len();
         let block = Block::open(block, self.calls, chunks)?;
         self.calls += u32::from(block.is_call());
-        let open = OpenBlock {
-            block,
-            held,
-            start_hash: began,
-            extended: false,
-        };
+        let open = OpenBlock { block, held, start_hash: began, extended: false };
         self.open.insert(index, open);
         self.check_held()
     }
@@ -200,9 +188,7 @@ impl Decoder {
     fn check_held(&self) -> Decoded {
         let held = self.open.values().map(|open| open.held);
         if held.fold(0, usize::saturating_add) > MAX_HELD_BYTES {
-            return Err(Fault::oversized(
-                "the content blocks of the response are too large",
-            ));
+            return Err(Fault::oversized("the content blocks of the response are too large"));
         }
         Ok(())
     }
@@ -299,9 +285,7 @@ impl stream::Decoder for Decoder {
 /// be part of the response.
 fn read<T: DeserializeOwned + Default>(raw: Option<Box<RawValue>>) -> Result<T, Fault> {
     let read = raw.map(|raw| serde_json::from_str(raw.get()));
-    let read = read
-        .transpose()
-        .map_err(|error| Fault::unreadable(&error))?;
+    let read = read.transpose().map_err(|error| Fault::unreadable(&error))?;
     Ok(read.unwrap_or_default())
 }
 
@@ -315,9 +299,7 @@ fn has_id(block: &RawValue) -> bool {
 fn without_block(delta: &Delta) -> Decoded {
     let pieces = [&delta.text, &delta.thinking, &delta.partial_json];
     if pieces.into_iter().flatten().any(|piece| !piece.is_empty()) {
-        return Err(Fault::broken(
-            "received content for a block that has not started or has ended",
-        ));
+        return Err(Fault::broken("received content for a block that has not started or has ended"));
     }
     Ok(())
 }

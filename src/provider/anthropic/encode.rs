@@ -55,10 +55,7 @@ impl EncodeOptions<'_> {
     /// What the model accepts.
     fn family(&self) -> Family {
         let family = Family::of(&self.model).with_reasoning_back(self.reasoning_back);
-        Family {
-            system_messages: family.system_messages && self.with_system,
-            ..family
-        }
+        Family { system_messages: family.system_messages && self.with_system, ..family }
     }
 }
 
@@ -94,11 +91,7 @@ pub(super) fn count_request(prompt: &Prompt, manner: &EncodeOptions<'_>) -> Enco
     encode(prompt, manner, |_, _| {})
 }
 
-fn encode(
-    prompt: &Prompt,
-    manner: &EncodeOptions<'_>,
-    finish: impl FnOnce(&mut Body, bool),
-) -> Encoded {
+fn encode(prompt: &Prompt, manner: &EncodeOptions<'_>, finish: impl FnOnce(&mut Body, bool)) -> Encoded {
     let ids = CallIdMap::of(prompt.transcript.messages(), CALL_IDS);
     let form = ConversationOptions {
         provider: manner.provider,
@@ -135,19 +128,11 @@ fn encode(
     }
 }
 
-fn instructions<'a>(
-    system: Vec<Cow<'a, str>>,
-    has_pruned: bool,
-    cache: Option<CacheControl>,
-) -> Vec<Block<'a>> {
+fn instructions<'a>(system: Vec<Cow<'a, str>>, has_pruned: bool, cache: Option<CacheControl>) -> Vec<Block<'a>> {
     let count = system.len();
     let block = |(at, text): (usize, Cow<'a, str>)| Block::Own {
-        content: Content::Text {
-            text,
-            citations: Vec::new(),
-        },
-        cache_control: cache
-            .and_then(|marker| cache::of_instructions(count, at, has_pruned, marker)),
+        content: Content::Text { text, citations: Vec::new() },
+        cache_control: cache.and_then(|marker| cache::of_instructions(count, at, has_pruned, marker)),
     };
     system.into_iter().enumerate().map(block).collect()
 }
@@ -161,9 +146,7 @@ fn bound_tools(prompt: &Prompt, tools: &[Tool<'_>], family: Family) -> Vec<Strin
     if !family.binds_prefix {
         return Vec::new();
     }
-    let host = tools
-        .iter()
-        .filter_map(|tool| serde_json::to_string(tool).ok());
+    let host = tools.iter().filter_map(|tool| serde_json::to_string(tool).ok());
     host.chain(prompt.provider_tools.iter().cloned()).collect()
 }
 
@@ -194,9 +177,7 @@ fn max_tokens(prompt: &Prompt, model: &ModelInfo) -> u32 {
 fn headers(prompt: &Prompt) -> HeaderMap {
     let options = options_of(KIND, prompt.generation.provider_options.as_deref());
     let betas = options.get("betas");
-    let names: Vec<String> = betas
-        .and_then(|names| serde_json::from_str(names.get()).ok())
-        .unwrap_or_default();
+    let names: Vec<String> = betas.and_then(|names| serde_json::from_str(names.get()).ok()).unwrap_or_default();
     let value = HeaderValue::from_str(&names.join(","));
     let value = value.ok().filter(|value| !value.is_empty());
     value.map(|value| (BETA, value)).into_iter().collect()

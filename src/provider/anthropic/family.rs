@@ -86,20 +86,14 @@ impl Family {
         match self.reasoning_back {
             ReasoningBack::Never => ReasoningRule::NEVER,
             ReasoningBack::Signed => ReasoningRule::SIGNED,
-            ReasoningBack::SignedOrNot => ReasoningRule {
-                kept: ReasoningKept::Always,
-                of: ReasoningAuthor::SameModel,
-            },
+            ReasoningBack::SignedOrNot => ReasoningRule { kept: ReasoningKept::Always, of: ReasoningAuthor::SameModel },
         }
     }
 
     /// Applies the operator's choice of which reasoning is sent back. It takes precedence.
     #[must_use]
     pub(super) fn with_reasoning_back(self, said: Option<ReasoningBack>) -> Self {
-        Self {
-            reasoning_back: said.unwrap_or(self.reasoning_back),
-            ..self
-        }
+        Self { reasoning_back: said.unwrap_or(self.reasoning_back), ..self }
     }
 
     /// Whether the model accepts a reasoning budget. If one is set, each response must start with
@@ -225,24 +219,13 @@ mod tests {
             ("best", Some(&[]), Thinking::Never),
             ("best", Some(&[Listed::Adaptive]), Thinking::Adaptive),
             ("best", Some(&[Listed::Budget]), Thinking::Budget),
-            (
-                "best",
-                Some(&[Listed::Budget, Listed::Adaptive]),
-                Thinking::AdaptiveOrBudget,
-            ),
-            (
-                "claude-opus-5-5",
-                Some(&[Listed::Adaptive]),
-                Thinking::Always,
-            ),
+            ("best", Some(&[Listed::Budget, Listed::Adaptive]), Thinking::AdaptiveOrBudget),
+            ("claude-opus-5-5", Some(&[Listed::Adaptive]), Thinking::Always),
             ("claude-opus-5-5", Some(&[]), Thinking::Never),
             ("claude-opus-4-5", Some(&[Listed::Budget]), Thinking::Budget),
         ];
         for (name, thinking, expected) in table {
-            let model = ModelInfo {
-                thinking: thinking.map(<[Listed]>::to_vec),
-                ..ModelInfo::unknown(name)
-            };
+            let model = ModelInfo { thinking: thinking.map(<[Listed]>::to_vec), ..ModelInfo::unknown(name) };
             assert_eq!(Family::of(&model).thinking, expected, "{name} {thinking:?}");
         }
     }
@@ -255,14 +238,7 @@ mod tests {
             ("claude-3-5-sonnet", Never, true, true, false, false),
             ("claude-opus-4-1", Budget, true, true, false, false),
             ("claude-haiku-4-5", Budget, true, true, false, false),
-            (
-                "claude-sonnet-4-6",
-                AdaptiveOrBudget,
-                true,
-                true,
-                false,
-                false,
-            ),
+            ("claude-sonnet-4-6", AdaptiveOrBudget, true, true, false, false),
             ("claude-opus-4-7", Adaptive, false, true, false, false),
             ("claude-opus-4-8", Adaptive, false, true, true, false),
             ("claude-fable-5", Always, false, true, true, false),
@@ -274,13 +250,7 @@ mod tests {
         for (name, thinking, sampling, forced, system, binds) in table {
             let family = Family::of_name(name);
             assert_eq!(
-                (
-                    family.thinking,
-                    family.sampling,
-                    family.forced_calls,
-                    family.system_messages,
-                    family.binds_prefix
-                ),
+                (family.thinking, family.sampling, family.forced_calls, family.system_messages, family.binds_prefix),
                 (thinking, sampling, forced, system, binds),
                 "{name}"
             );

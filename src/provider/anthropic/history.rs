@@ -29,9 +29,7 @@ pub(crate) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
 
 fn input_blocks(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let inputs = writing.inputs();
-    inputs
-        .map(|(at, input)| plain(&block(at, input, writing)))
-        .collect()
+    inputs.map(|(at, input)| plain(&block(at, input, writing))).collect()
 }
 
 fn block<'a>(position: usize, input: Input<'a>, writing: &mut Exporter<'a>) -> Value {
@@ -49,9 +47,7 @@ fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
             Content::Text(text) if !text.is_empty() => blocks.push(cited(text, part)),
             Content::Text(_) => {}
             Content::Refusal(text) => blocks.push(plain(&text_block(text))),
-            Content::Reasoning { text, .. } => {
-                blocks.extend(thinking(position, text, part, writing))
-            }
+            Content::Reasoning { text, .. } => blocks.extend(thinking(position, text, part, writing)),
             Content::ToolCall(call) => {
                 let arguments = writing.object_arguments(position, call);
                 blocks.push(tool_use(call, arguments, part));
@@ -81,12 +77,7 @@ fn cited(text: &str, part: &Part) -> Box<RawValue> {
 }
 
 /// Reasoning. Returns `None`, with a note, if there is nothing to write.
-fn thinking(
-    position: usize,
-    text: &str,
-    part: &Part,
-    writing: &mut Exporter<'_>,
-) -> Option<Box<RawValue>> {
+fn thinking(position: usize, text: &str, part: &Part, writing: &mut Exporter<'_>) -> Option<Box<RawValue>> {
     let own = authorship::attached_metadata(KIND, part).unwrap_or_default();
     if let Some(data) = own.get("redacted_thinking") {
         return Some(plain(&json!({"type": "redacted_thinking", "data": data})));
@@ -114,9 +105,7 @@ fn tool_use(call: &ToolCall, arguments: Box<RawValue>, part: &Part) -> Box<RawVa
 
 fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let results = writing.results();
-    results
-        .map(|(at, result)| plain(&tool_result(at, result, writing)))
-        .collect()
+    results.map(|(at, result)| plain(&tool_result(at, result, writing))).collect()
 }
 
 /// A tool result. The format states only whether the tool failed.
@@ -135,8 +124,7 @@ fn tool_result<'a>(position: usize, result: &'a ToolResult, writing: &mut Export
     };
     let given = inputs::of_result(result);
     let content: Vec<Value> = given.map(|input| block(position, input, writing)).collect();
-    let mut block =
-        json!({"type": "tool_result", "tool_use_id": result.call.as_str(), "content": content});
+    let mut block = json!({"type": "tool_result", "tool_use_id": result.call.as_str(), "content": content});
     if failed {
         block["is_error"] = json!(true);
     }
@@ -151,9 +139,8 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> 
     let source = match writing.media_location(position, media) {
         None => return text_block(UNSUPPORTED_TEXT),
         Some(MediaLocation::Url(url)) => json!({"type": "url", "url": url}),
-        Some(MediaLocation::Inline(data)) => text_source(media, writing).unwrap_or_else(
-            || json!({"type": "base64", "media_type": media.essence(), "data": data}),
-        ),
+        Some(MediaLocation::Inline(data)) => text_source(media, writing)
+            .unwrap_or_else(|| json!({"type": "base64", "media_type": media.essence(), "data": data})),
     };
     let mut block = json!({"type": kind, "source": source});
     if !media.filename.is_empty() {
@@ -167,6 +154,5 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> 
 fn text_source(media: &Media, writing: &Exporter<'_>) -> Option<Value> {
     let content = writing.contents().get(&media.blob()?.id)?;
     let text = std::str::from_utf8(content).ok()?;
-    (media.essence() == "text/plain")
-        .then(|| json!({"type": "text", "media_type": "text/plain", "data": text}))
+    (media.essence() == "text/plain").then(|| json!({"type": "text", "media_type": "text/plain", "data": text}))
 }

@@ -10,9 +10,8 @@ use crate::{
     model::{ProviderItem, Role},
     provider::{
         foreign::{
-            ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-            ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url, decode_base64,
-            inline, or,
+            ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer, Node,
+            Object, PDF, PICTURE, at_url, decode_base64, inline, or,
         },
         http::lenient,
     },
@@ -56,9 +55,7 @@ type Read = fn(&Object<'_>, &str, &mut Importer<'_>) -> Option<Part>;
 fn blocks(object: &Object<'_>, name: &str, reading: &mut Importer<'_>, read: Read) -> Vec<Part> {
     let typed = |block: &Object<'_>, reading: &mut Importer<'_>| {
         let kind = block.required("type", reading);
-        (!kind.is_empty())
-            .then(|| read(block, &kind, reading))
-            .flatten()
+        (!kind.is_empty()).then(|| read(block, &kind, reading)).flatten()
     };
     object.parts(name, typed, reading)
 }
@@ -117,8 +114,7 @@ fn medium(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<
             Some(at_url(url, media_type, title, usual))
         }
         _ => {
-            let known =
-                "base64, text or url (references to content in the service are not supported)";
+            let known = "base64, text or url (references to content in the service are not supported)";
             reading.unknown_type(&source, known)
         }
     }
@@ -130,10 +126,7 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Optio
         "text" => {
             let part = block.text_part(reading)?;
             let cited = block.elements("citations", reading);
-            Some(Part {
-                citations: cited.iter().map(|cited| source(cited.raw())).collect(),
-                ..part
-            })
+            Some(Part { citations: cited.iter().map(|cited| source(cited.raw())).collect(), ..part })
         }
         "thinking" => {
             let text = block.string("thinking", reading);
@@ -149,8 +142,7 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Optio
         "tool_use" => Some(call(block, reading)),
         kind if is_item(kind) => Some(item(block, kind)),
         _ => {
-            let known =
-                "text, thinking, redacted_thinking, tool_use or a type of the service itself";
+            let known = "text, thinking, redacted_thinking, tool_use or a type of the service itself";
             reading.unknown_type(block, known)
         }
     }
@@ -160,14 +152,8 @@ fn call(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let id = block.required("id", reading);
     let name = block.required("name", reading);
     let arguments = block.get("input").map(|input| input.raw().get().to_owned());
-    let own = block
-        .get("caller")
-        .map(|caller| ("caller".to_owned(), caller.value()));
-    let content = Content::Call {
-        id,
-        name,
-        arguments: arguments.unwrap_or_default(),
-    };
+    let own = block.get("caller").map(|caller| ("caller".to_owned(), caller.value()));
+    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
     Part::new(block.at(), content).with_metadata(KIND, own.into_iter().collect())
 }
 
@@ -225,23 +211,10 @@ mod tests {
         assert_eq!(flaws, []);
         let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
         assert_eq!(roles, [Role::Assistant, Role::Tool, Role::User]);
-        let [thinking, call, item] = messages[0].parts.as_slice() else {
-            panic!("{messages:?}")
-        };
-        assert_eq!(
-            thinking.metadata.as_deref(),
-            Some(r#"{"anthropic":{"signature":"s"}}"#)
-        );
-        assert!(
-            matches!(&call.content, Content::Call { arguments, .. } if arguments == r#"{"a":1.5}"#)
-        );
+        let [thinking, call, item] = messages[0].parts.as_slice() else { panic!("{messages:?}") };
+        assert_eq!(thinking.metadata.as_deref(), Some(r#"{"anthropic":{"signature":"s"}}"#));
+        assert!(matches!(&call.content, Content::Call { arguments, .. } if arguments == r#"{"a":1.5}"#));
         assert!(matches!(&item.content, Content::Item { title, .. } if title == "web_search: tea"));
-        assert!(matches!(
-            &messages[1].parts[0].content,
-            Content::Result {
-                outcome: Outcome::Error,
-                ..
-            }
-        ));
+        assert!(matches!(&messages[1].parts[0].content, Content::Result { outcome: Outcome::Error, .. }));
     }
 }

@@ -40,10 +40,7 @@ pub(super) fn block<'a>(media: &'a Media, contents: &Contents) -> Block<'a> {
     };
     Block::new(match media.kind() {
         Kind::Image => Content::Image { source },
-        Kind::Document => Content::Document {
-            source,
-            title: &media.filename,
-        },
+        Kind::Document => Content::Document { source, title: &media.filename },
         Kind::Audio | Kind::Video => return Block::text(UNSUPPORTED_TEXT),
     })
 }
@@ -56,14 +53,8 @@ fn source<'a>(media: &'a Media, contents: &Contents) -> Option<Source<'a>> {
     let content = contents.get(&kept.id)?;
     let media_type = media.essence();
     Some(if media_type == PLAIN_TEXT {
-        Source::Text {
-            media_type,
-            data: String::from_utf8_lossy(content).into_owned(),
-        }
+        Source::Text { media_type, data: String::from_utf8_lossy(content).into_owned() }
     } else {
-        Source::Base64 {
-            media_type: media_type::of(media, content),
-            data: STANDARD.encode(content),
-        }
+        Source::Base64 { media_type: media_type::of(media, content), data: STANDARD.encode(content) }
     })
 }

@@ -17,8 +17,7 @@ use super::{
 };
 use crate::{
     model::{
-        Content, Message, MessageId, Part, Prompt, PromptNote, ProviderItem, Role, Seq,
-        message::StoredPart, transcript,
+        Content, Message, MessageId, Part, Prompt, PromptNote, ProviderItem, Role, Seq, message::StoredPart, transcript,
     },
     provider::{
         PastReasoning, authorship,
@@ -89,10 +88,7 @@ pub(super) fn conversation<'a>(
         prefix: form.family.binds_prefix.then(|| Prefix::of(stored)),
         reasoning: Vec::new(),
         trailing: Trailing::default(),
-        conversation: Conversation {
-            system,
-            ..Conversation::default()
-        },
+        conversation: Conversation { system, ..Conversation::default() },
     };
     writer.begin(tools);
     for at in leading..stored.len() {
@@ -186,12 +182,8 @@ impl<'a> Writer<'a> {
         let sent = self.conversation.messages.len();
         let is_newest = self.newest_prune == Some(at);
         let is_new = self.newest_prune > self.last_answer;
-        let pruned = self.conversation.pruned.get_or_insert(Pruned {
-            cleared: 0,
-            cleared_before: None,
-            changed: 0,
-            is_new,
-        });
+        let pruned =
+            self.conversation.pruned.get_or_insert(Pruned { cleared: 0, cleared_before: None, changed: 0, is_new });
         if is_newest && pruned.changed == 0 {
             pruned.changed = sent;
         }
@@ -257,9 +249,7 @@ impl<'a> Writer<'a> {
             Content::Refusal(text) => message.role == Role::Assistant && !is_blank(text),
             Content::ToolCall(_) => message.role == Role::Assistant,
             Content::Media(_) => message.role == Role::User,
-            Content::ProviderItem(item) => {
-                message.role == Role::Assistant && self.sends_item(at, position, item)
-            }
+            Content::ProviderItem(item) => message.role == Role::Assistant && self.sends_item(at, position, item),
             Content::Reasoning { .. } | Content::ToolResult(_) | Content::Unknown(_) => false,
         })
     }
@@ -275,10 +265,7 @@ impl<'a> Writer<'a> {
         for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
             let written = match &part.content {
                 Content::Text(text) | Content::Refusal(text) => (!is_blank(text)).then(|| {
-                    Block::new(Written::Text {
-                        text: Cow::Borrowed(text),
-                        citations: citations(part, cites),
-                    })
+                    Block::new(Written::Text { text: Cow::Borrowed(text), citations: citations(part, cites) })
                 }),
                 Content::ToolCall(call) => Some(Block::new(Written::ToolUse {
                     id: self.ids.get(&call.id),
@@ -329,8 +316,7 @@ impl<'a> Writer<'a> {
     fn caller(&self, part: &Part) -> Option<Value> {
         let caller = authorship::attached(KIND, part, "caller")?;
         let id = caller["tool_id"].as_str();
-        id.is_none_or(|id| self.hosted.sends_call(id))
-            .then_some(caller)
+        id.is_none_or(|id| self.hosted.sends_call(id)).then_some(caller)
     }
 
     /// Whether a model that binds its reasoning accepts this reasoning: the content before the
@@ -415,10 +401,7 @@ impl<'a> Writer<'a> {
         }
         match self.conversation.messages.last_mut() {
             Some(last) if last.role == speaker => last.content.extend(blocks),
-            Some(_) | None => self.conversation.messages.push(WireMessage {
-                role: speaker,
-                content: blocks,
-            }),
+            Some(_) | None => self.conversation.messages.push(WireMessage { role: speaker, content: blocks }),
         }
     }
 
@@ -466,10 +449,7 @@ impl<'a> Writer<'a> {
 
 fn is_reasoning(block: &Block<'_>) -> bool {
     let content = block.own_content();
-    matches!(
-        content,
-        Some(Written::Thinking { .. } | Written::RedactedThinking { .. })
-    )
+    matches!(content, Some(Written::Thinking { .. } | Written::RedactedThinking { .. }))
 }
 
 /// Whether a block is the result of a server tool.

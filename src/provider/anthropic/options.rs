@@ -42,10 +42,7 @@ pub(super) fn nearest_supported(model: &ModelInfo, wanted: &Generation) -> Gener
             effort.nearest_of(&levels.collect::<Vec<_>>())
         }
     };
-    Generation {
-        reasoning_effort: wanted.reasoning_effort.and_then(nearest),
-        ..wanted.clone()
-    }
+    Generation { reasoning_effort: wanted.reasoning_effort.and_then(nearest), ..wanted.clone() }
 }
 
 /// The settings that the model does not support.
@@ -62,9 +59,7 @@ pub(super) fn unsupported_settings(model: &ModelInfo, wanted: &Generation) -> Ve
     let no_budget = !family.takes_budget();
     let any_json = !wanted.has_schema();
     let no_schema = !family.schemas && model.supports_json_schema != Some(true);
-    let fixed = !family.sampling
-        || model.supports_temperature == Some(false)
-        || is_thinking_requested(family, wanted);
+    let fixed = !family.sampling || model.supports_temperature == Some(false) || is_thinking_requested(family, wanted);
     let both = wanted.temperature.is_some() && !family.temperature_with_top_p;
     let table = [
         (Setting::Temperature, fixed, why::TEMPERATURE_HERE),
@@ -95,13 +90,7 @@ fn is_on(effort: Option<ReasoningEffort>) -> bool {
 /// Writes the settings, and the provider options last. `may_think`: whether the conversation allows
 /// thinking for a model that must start each response with it. `max_tokens` limits the response,
 /// thinking included.
-pub(super) fn write(
-    body: &mut Body,
-    prompt: &Prompt,
-    family: Family,
-    max_tokens: u32,
-    may_think: bool,
-) {
+pub(super) fn write(body: &mut Body, prompt: &Prompt, family: Family, max_tokens: u32, may_think: bool) {
     let generation = &prompt.generation;
     // The service's range ends at 1.
     let temperature = generation.temperature.map(|number| number.get().min(1.0));

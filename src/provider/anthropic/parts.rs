@@ -19,10 +19,7 @@ use crate::{
 };
 
 /// Encodes texts and media. The service rejects blank texts.
-pub(super) fn blocks<'a>(
-    given: impl Iterator<Item = Input<'a>>,
-    contents: &Contents,
-) -> Vec<Block<'a>> {
+pub(super) fn blocks<'a>(given: impl Iterator<Item = Input<'a>>, contents: &Contents) -> Vec<Block<'a>> {
     let block = |given| match given {
         Input::Text(text) => (!is_blank(text)).then(|| Block::text(text)),
         Input::Media(medium) => Some(media::block(medium, contents)),
@@ -31,11 +28,7 @@ pub(super) fn blocks<'a>(
 }
 
 /// Encodes a tool result. An error must have some text.
-pub(super) fn tool_result<'a>(
-    result: &'a ToolResult,
-    ids: &'a CallIdMap,
-    contents: &Contents,
-) -> Block<'a> {
+pub(super) fn tool_result<'a>(result: &'a ToolResult, ids: &'a CallIdMap, contents: &Contents) -> Block<'a> {
     let mut content = blocks(inputs::of_result(result), contents);
     if content.is_empty() {
         content.extend(inserted::outcome_text(result.outcome).map(Block::text));
@@ -55,10 +48,7 @@ pub(super) fn thinking<'a>(part: &Part, text: &'a str) -> Option<(Written<'a>, b
     }
     let signature = authorship::attached_string(KIND, part, "signature");
     let is_signed = signature.is_some();
-    let content = Written::Thinking {
-        thinking: text,
-        signature,
-    };
+    let content = Written::Thinking { thinking: text, signature };
     (is_signed || !text.is_empty()).then_some((content, is_signed))
 }
 
@@ -92,25 +82,13 @@ pub(super) fn add(prefix: &mut Prefix, speaker: WireRole, block: &Block<'_>) {
             Written::Document { source, title } => {
                 prefix.add(who, ["document", source.text(), title]);
             }
-            Written::ToolUse {
-                id,
-                name,
-                input,
-                caller: _,
-            } => prefix.add(who, ["tool_use", id, name, &input.0]),
-            Written::ToolResult {
-                tool_use_id,
-                content,
-                is_error,
-            } => {
+            Written::ToolUse { id, name, input, caller: _ } => prefix.add(who, ["tool_use", id, name, &input.0]),
+            Written::ToolResult { tool_use_id, content, is_error } => {
                 let error = if *is_error { "error" } else { "" };
                 prefix.add(who, ["tool_result", tool_use_id, error]);
                 content.iter().for_each(|block| add(prefix, speaker, block));
             }
-            Written::Thinking {
-                thinking,
-                signature,
-            } => {
+            Written::Thinking { thinking, signature } => {
                 let signature = signature.as_deref().unwrap_or_default();
                 prefix.add(who, ["thinking", *thinking, signature]);
             }

@@ -29,11 +29,7 @@ pub(super) fn of(family: Family, model: &ModelInfo) -> Rules {
             ReasoningKept::InLoop | ReasoningKept::WhileCalls | ReasoningKept::Always => "thinking",
         },
         reasoning_bound_to_prefix: family.binds_prefix,
-        missing_reasoning: if family.takes_budget() {
-            MissingReasoning::NoBudget
-        } else {
-            MissingReasoning::Nothing
-        },
+        missing_reasoning: if family.takes_budget() { MissingReasoning::NoBudget } else { MissingReasoning::Nothing },
         call_ids: Some(CALL_IDS),
         forced_with_effort: family.forced_with_effort(),
         forced_with_budget: family.forced_with_budget(),

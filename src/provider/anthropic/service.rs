@@ -14,13 +14,9 @@ use super::{
 };
 use crate::{
     config::PromptCache,
-    model::{
-        CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role,
-        generation::Unsupported,
-    },
+    model::{CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported},
     provider::{
-        CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request,
-        ResponseStream, Rules,
+        CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
         discovery::Family,
         error::Kind,
@@ -53,18 +49,10 @@ impl Anthropic {
     /// # Errors
     ///
     /// Returns [`SetupError`] if the settings or model names are invalid.
-    pub fn new(
-        name: &str,
-        settings: Settings,
-        declared: BTreeMap<String, DeclaredModel>,
-    ) -> Result<Self, SetupError> {
+    pub fn new(name: &str, settings: Settings, declared: BTreeMap<String, DeclaredModel>) -> Result<Self, SetupError> {
         let names = ModelNames::InBody;
         let connection = Connection::new(name, settings, declared, names)?;
-        Ok(Self {
-            connection,
-            prompt_cache: PromptCache::default(),
-            reasoning_back: None,
-        })
+        Ok(Self { connection, prompt_cache: PromptCache::default(), reasoning_back: None })
     }
 
     /// Sets how long the service keeps prompts in its cache.
@@ -101,11 +89,7 @@ impl Anthropic {
     /// system messages within the conversation, the call is repeated once without them.
     fn answer_to(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let encoded = encode::request(&prompt, &self.manner(&prompt.model));
-        let Encoded {
-            has_reasoning,
-            has_system,
-            ..
-        } = encoded;
+        let Encoded { has_reasoning, has_system, .. } = encoded;
         if !has_reasoning && !has_system {
             return self.answer(encoded);
         }
@@ -114,16 +98,10 @@ impl Anthropic {
             let manner = provider.manner(&prompt.model);
             let without = if has_reasoning && refuses_reasoning(error) {
                 tracing::warn!(%error, "service rejected its own reasoning; retrying without it");
-                EncodeOptions {
-                    with_reasoning: false,
-                    ..manner
-                }
+                EncodeOptions { with_reasoning: false, ..manner }
             } else if has_system && refuses_system(error) {
                 tracing::warn!(%error, "service rejected system messages within the conversation; retrying with user messages");
-                EncodeOptions {
-                    with_system: false,
-                    ..manner
-                }
+                EncodeOptions { with_system: false, ..manner }
             } else {
                 return None;
             };
@@ -132,11 +110,7 @@ impl Anthropic {
     }
 
     fn answer(&self, encoded: Encoded) -> ResponseStream {
-        let call = Call {
-            path: PATH.to_owned(),
-            headers: encoded.headers,
-            body: encoded.body,
-        };
+        let call = Call { path: PATH.to_owned(), headers: encoded.headers, body: encoded.body };
         let decoder = Decoder::new(encoded.fingerprint);
         self.connection.client.clone().stream(call, decoder)
     }
@@ -147,10 +121,7 @@ impl PromptCache {
     fn prices(self, prices: CachePrices) -> CachePrices {
         match self {
             Self::Off | Self::FiveMinutes => prices,
-            Self::Hour => CachePrices {
-                write: prices.write.max(HOUR_PERCENT),
-                ..prices
-            },
+            Self::Hour => CachePrices { write: prices.write.max(HOUR_PERCENT), ..prices },
         }
     }
 
@@ -160,10 +131,7 @@ impl PromptCache {
             Self::FiveMinutes => None,
             Self::Hour => Some("1h"),
         };
-        Some(CacheControl {
-            kind: "ephemeral",
-            ttl,
-        })
+        Some(CacheControl { kind: "ephemeral", ttl })
     }
 }
 
@@ -174,13 +142,8 @@ impl Provider for Anthropic {
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
         let model = self.connection.models.model(name)?;
-        let cache_prices = model
-            .cache_prices
-            .map(|prices| self.prompt_cache.prices(prices));
-        Some(ModelInfo {
-            cache_prices,
-            ..model
-        })
+        let cache_prices = model.cache_prices.map(|prices| self.prompt_cache.prices(prices));
+        Some(ModelInfo { cache_prices, ..model })
     }
 
     fn models(&self) -> Vec<ModelInfo> {
@@ -190,11 +153,7 @@ impl Provider for Anthropic {
     fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
         // A self-hosted server that implements the protocol lists its models like other self-hosted
         // servers.
-        let family = if self.connection.client.is_plain() {
-            Family::Server
-        } else {
-            Family::Anthropic
-        };
+        let family = if self.connection.client.is_plain() { Family::Server } else { Family::Anthropic };
         self.connection.refresh(Some(family), now, interval)
     }
 
@@ -207,8 +166,7 @@ impl Provider for Anthropic {
     }
 
     fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::unsupported_media(media, role)
-            .or_else(|| self.connection.unsupported_media(model, media, role))
+        media::unsupported_media(media, role).or_else(|| self.connection.unsupported_media(model, media, role))
     }
 
     fn rules(&self, model: &ModelInfo) -> Option<Rules> {
@@ -234,8 +192,7 @@ impl Provider for Anthropic {
     fn count(&self, prompt: Arc<Prompt>) -> CountFuture {
         let provider = self.clone();
         Box::pin(async move {
-            let Encoded { body, headers, .. } =
-                encode::count_request(&prompt, &provider.manner(&prompt.model));
+            let Encoded { body, headers, .. } = encode::count_request(&prompt, &provider.manner(&prompt.model));
             let connection = &provider.connection;
             // Other services with this protocol do not count tokens.
             let counted = connection.count(COUNT_PATH, (headers, body), "input_tokens", true);
@@ -245,11 +202,7 @@ impl Provider for Anthropic {
 
     fn request(&self, prompt: &Prompt) -> Option<Request> {
         let Encoded { body, left_out, .. } = encode::request(prompt, &self.manner(&prompt.model));
-        Some(Request {
-            shape: PromptFormat::Anthropic,
-            body,
-            left_out,
-        })
+        Some(Request { shape: PromptFormat::Anthropic, body, left_out })
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
@@ -263,15 +216,9 @@ fn refuses_reasoning(error: &Error) -> bool {
     let words = error.message.to_ascii_lowercase();
     error.kind == Kind::BadRequest
         && words.contains("thinking")
-        && [
-            "signature",
-            "cannot be modified",
-            "bound to",
-            "cannot be `thinking`",
-            "expected `thinking`",
-        ]
-        .iter()
-        .any(|said| words.contains(said))
+        && ["signature", "cannot be modified", "bound to", "cannot be `thinking`", "expected `thinking`"]
+            .iter()
+            .any(|said| words.contains(said))
 }
 
 /// Whether the service rejected the request because of system messages within the conversation.
@@ -280,9 +227,7 @@ fn refuses_system(error: &Error) -> bool {
     error.kind == Kind::BadRequest
         && words.contains("role")
         && words.contains("system")
-        && ["not supported", "must be", "should be", "unexpected role"]
-            .iter()
-            .any(|said| words.contains(said))
+        && ["not supported", "must be", "should be", "unexpected role"].iter().any(|said| words.contains(said))
 }
 
 /// Encodes a prompt as for Anthropic itself, for a model of another provider.
@@ -296,9 +241,5 @@ pub(crate) fn request(prompt: &Prompt) -> Request {
         with_system: true,
     };
     let Encoded { body, left_out, .. } = encode::request(prompt, &manner);
-    Request {
-        shape: PromptFormat::Anthropic,
-        body,
-        left_out,
-    }
+    Request { shape: PromptFormat::Anthropic, body, left_out }
 }

@@ -76,8 +76,7 @@ fn counted(number: impl Fn(&str) -> Option<u64>, thinking: u64) -> Option<Usage>
 
 /// Whether a round is one of the model that responds, rather than of an advisor or a compaction.
 fn is_of_model(round: &RawValue) -> bool {
-    report::member(round, "type")
-        .is_none_or(|kind| [r#""message""#, r#""fallback_message""#].contains(&kind.get()))
+    report::member(round, "type").is_none_or(|kind| [r#""message""#, r#""fallback_message""#].contains(&kind.get()))
 }
 
 #[cfg(test)]
@@ -91,15 +90,9 @@ mod tests {
         for given in reports {
             report.add(&to_raw_value(given).expect("JSON"));
         }
-        let numbers = report.read().map(|usage| {
-            [
-                usage.input,
-                usage.output,
-                usage.reasoning,
-                usage.cache_read,
-                usage.cache_write,
-            ]
-        });
+        let numbers = report
+            .read()
+            .map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]);
         assert_eq!(numbers, expected, "{reports:?}");
     }
 
@@ -124,13 +117,7 @@ mod tests {
             ],
             Some([12236, 90, 0, 7, 0]),
         );
-        check(
-            &[
-                json!({"input_tokens": 0, "output_tokens": 0}),
-                json!({"input_tokens": 9}),
-            ],
-            Some([9, 0, 0, 0, 0]),
-        );
+        check(&[json!({"input_tokens": 0, "output_tokens": 0}), json!({"input_tokens": 9})], Some([9, 0, 0, 0, 0]));
     }
 
     #[test]
@@ -143,36 +130,18 @@ mod tests {
             assert_eq!(report.read().map(|usage| usage.input), Some(404_500));
             let last = report.last_round().map(|usage| {
                 assert_eq!(usage.provider_tool_calls, 0);
-                [
-                    usage.input,
-                    usage.output,
-                    usage.reasoning,
-                    usage.cache_read,
-                    usage.cache_write,
-                ]
+                [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]
             });
             assert_eq!(last, expected, "{rounds}");
         };
         let last = Some([80_010 + 1_000, 40, 40, 1_000, 10]);
         let message = |input, output| round("message", input, output);
         check(json!([message(2_479, 90), message(80_000, 40)]), last);
-        check(
-            json!([message(80_000, 40), round("advisor_message", 9, 9)]),
-            last,
-        );
-        check(
-            json!([message(80_000, 40), round("compaction", 9, 9)]),
-            last,
-        );
-        check(
-            json!([message(9, 0), round("fallback_message", 80_000, 40)]),
-            last,
-        );
+        check(json!([message(80_000, 40), round("advisor_message", 9, 9)]), last);
+        check(json!([message(80_000, 40), round("compaction", 9, 9)]), last);
+        check(json!([message(9, 0), round("fallback_message", 80_000, 40)]), last);
         check(json!([round("compaction", 9, 9)]), None);
-        check(
-            json!([{"input_tokens": 7, "output_tokens": 100}]),
-            Some([7, 100, 60, 0, 0]),
-        );
+        check(json!([{"input_tokens": 7, "output_tokens": 100}]), Some([7, 100, 60, 0, 0]));
         check(json!([]), None);
         check(json!(null), None);
         check(json!({"input_tokens": 7}), None);
@@ -184,9 +153,7 @@ mod tests {
         check(&[], None);
         check(&[json!({"service_tier": "standard"}), json!([1])], None);
         check(
-            &[
-                json!({"input_tokens": u64::MAX, "output_tokens": 3, "output_tokens_details": {"thinking_tokens": 9}}),
-            ],
+            &[json!({"input_tokens": u64::MAX, "output_tokens": 3, "output_tokens_details": {"thinking_tokens": 9}})],
             Some([i32::MAX as u32, 3, 3, 0, 0]),
         );
     }

@@ -96,10 +96,7 @@ pub(super) enum Content<'a> {
 impl<'a> Block<'a> {
     /// A block without a cache marker.
     pub(super) fn new(content: Content<'a>) -> Self {
-        Self::Own {
-            content,
-            cache_control: None,
-        }
+        Self::Own { content, cache_control: None }
     }
 
     /// The content of a block that contextd writes.
@@ -112,10 +109,7 @@ impl<'a> Block<'a> {
 
     /// A text block.
     pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self::new(Content::Text {
-            text: text.into(),
-            citations: Vec::new(),
-        })
+        Self::new(Content::Text { text: text.into(), citations: Vec::new() })
     }
 }
 

@@ -14,18 +14,11 @@ fn reasoning(text: &str) -> Chunk {
 }
 
 fn call(index: u32, id: &str) -> Chunk {
-    Chunk::ToolCall {
-        index,
-        id: id.to_owned(),
-        name: "read".to_owned(),
-    }
+    Chunk::ToolCall { index, id: id.to_owned(), name: "read".to_owned() }
 }
 
 fn input(index: u32, json: &str) -> Chunk {
-    Chunk::ToolInput {
-        index,
-        json: json.to_owned(),
-    }
+    Chunk::ToolInput { index, json: json.to_owned() }
 }
 
 fn metadata(json: &str) -> Chunk {
@@ -33,18 +26,11 @@ fn metadata(json: &str) -> Chunk {
 }
 
 fn call_metadata(index: u32) -> Chunk {
-    Chunk::CallMetadata {
-        index,
-        json: "{1}".to_owned(),
-    }
+    Chunk::CallMetadata { index, json: "{1}".to_owned() }
 }
 
 fn item(kind: &str) -> Chunk {
-    Chunk::Item(ProviderItem {
-        kind: kind.to_owned(),
-        json: "{}".to_owned(),
-        ..ProviderItem::default()
-    })
+    Chunk::Item(ProviderItem { kind: kind.to_owned(), json: "{}".to_owned(), ..ProviderItem::default() })
 }
 
 fn finish() -> Finish {
@@ -61,11 +47,7 @@ fn finish() -> Finish {
 }
 
 /// Applies the chunks. New ids are `new0`, `new1` and so on, by index of the chunk.
-fn run(
-    taken: &[&str],
-    max_bytes: usize,
-    chunks: Vec<Chunk>,
-) -> Result<(Assembly, Vec<Delta>), MalformedResponse> {
+fn run(taken: &[&str], max_bytes: usize, chunks: Vec<Chunk>) -> Result<(Assembly, Vec<Delta>), MalformedResponse> {
     let taken = taken.iter().map(|id| CallId::new(*id)).collect();
     let mut assembly = Assembly::new(MessageId::new("m1"), taken, max_bytes);
     let mut deltas = Vec::new();
@@ -85,10 +67,7 @@ fn shown(parts: &[Part]) -> Vec<String> {
             Content::Text(text) => format!("text {text}"),
             Content::Refusal(text) => format!("refusal {text}"),
             Content::Reasoning { text, redacted } => {
-                format!(
-                    "reasoning {text}{}",
-                    if *redacted { "<hidden>" } else { "" }
-                )
+                format!("reasoning {text}{}", if *redacted { "<hidden>" } else { "" })
             }
             Content::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
             Content::ToolResult(_) => "result".to_owned(),
@@ -96,10 +75,7 @@ fn shown(parts: &[Part]) -> Vec<String> {
             Content::ProviderItem(item) => format!("item {} {}", item.kind, item.json),
             Content::Unknown(part) => part.kind.clone(),
         };
-        format!(
-            "{content}{}",
-            part.provider_metadata.as_deref().unwrap_or("")
-        )
+        format!("{content}{}", part.provider_metadata.as_deref().unwrap_or(""))
     };
     parts.iter().map(show).collect()
 }
@@ -109,22 +85,10 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
     let table: Vec<(Vec<Chunk>, Vec<&str>)> = vec![
         (vec![], vec![]),
         (vec![text("a"), text("b")], vec!["text ab"]),
+        (vec![reasoning("r"), text("a"), reasoning("s")], vec!["reasoning r", "text a", "reasoning s"]),
+        (vec![Chunk::Refusal("n".into()), Chunk::Refusal("o".into())], vec!["refusal no"]),
         (
-            vec![reasoning("r"), text("a"), reasoning("s")],
-            vec!["reasoning r", "text a", "reasoning s"],
-        ),
-        (
-            vec![Chunk::Refusal("n".into()), Chunk::Refusal("o".into())],
-            vec!["refusal no"],
-        ),
-        (
-            vec![
-                text("a"),
-                call(0, "c"),
-                input(0, "{"),
-                input(0, "}"),
-                text("b"),
-            ],
+            vec![text("a"), call(0, "c"), input(0, "{"), input(0, "}"), text("b")],
             vec!["text a", "call c read {}", "text b"],
         ),
         // Empty chunks write nothing and do not start a part.
@@ -132,46 +96,20 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
         (vec![text("a"), reasoning(""), text("b")], vec!["text ab"]),
         // Parallel calls with interleaved arguments.
         (
-            vec![
-                call(0, "a"),
-                call(1, "b"),
-                input(1, "[1"),
-                input(0, "[0"),
-                input(1, "]"),
-            ],
+            vec![call(0, "a"), call(1, "b"), input(1, "[1"), input(0, "[0"), input(1, "]")],
             vec!["call a read [0", "call b read [1]"],
         ),
         // Metadata ends a part.
         (
-            vec![
-                reasoning("r"),
-                metadata("{1}"),
-                reasoning("s"),
-                metadata("{2}"),
-            ],
+            vec![reasoning("r"), metadata("{1}"), reasoning("s"), metadata("{2}")],
             vec!["reasoning r{1}", "reasoning s{2}"],
         ),
-        (
-            vec![text("a"), metadata("{1}"), metadata("{2}"), text("b")],
-            vec!["text a{2}", "text b"],
-        ),
-        (
-            vec![reasoning(""), metadata("{1}"), text("a")],
-            vec!["reasoning <hidden>{1}", "text a"],
-        ),
-        (
-            vec![call(0, "a"), metadata("{1}"), input(0, "{}")],
-            vec!["call a read {}{1}"],
-        ),
+        (vec![text("a"), metadata("{1}"), metadata("{2}"), text("b")], vec!["text a{2}", "text b"]),
+        (vec![reasoning(""), metadata("{1}"), text("a")], vec!["reasoning <hidden>{1}", "text a"]),
+        (vec![call(0, "a"), metadata("{1}"), input(0, "{}")], vec!["call a read {}{1}"]),
         // `PartEnded` ends a part, whatever the kind of the next one.
-        (
-            vec![text("a"), Chunk::PartEnded, text("b"), Chunk::PartEnded],
-            vec!["text a", "text b"],
-        ),
-        (
-            vec![reasoning(""), Chunk::PartEnded, text("b"), metadata("{1}")],
-            vec!["text b{1}"],
-        ),
+        (vec![text("a"), Chunk::PartEnded, text("b"), Chunk::PartEnded], vec!["text a", "text b"]),
+        (vec![reasoning(""), Chunk::PartEnded, text("b"), metadata("{1}")], vec!["text b{1}"]),
         // Metadata reaches its call at any position.
         (
             vec![call(0, "a"), call(1, "b"), text("t"), call_metadata(0)],
@@ -185,25 +123,14 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
     ];
     for (chunks, expected) in table {
         let (assembly, _) = run(&[], 1_000, chunks.clone()).unwrap();
-        assert_eq!(
-            shown(&assembly.finish(finish()).parts),
-            expected,
-            "{chunks:?}"
-        );
+        assert_eq!(shown(&assembly.finish(finish()).parts), expected, "{chunks:?}");
     }
 }
 
 #[test]
 fn a_call_gets_a_new_id_where_its_own_is_missing_taken_or_unusable() {
     let long = "x".repeat(129);
-    let chunks = vec![
-        call(0, ""),
-        call(1, "old"),
-        call(2, "own"),
-        call(3, "own"),
-        call(4, &long),
-        call(5, "a\nb"),
-    ];
+    let chunks = vec![call(0, ""), call(1, "old"), call(2, "own"), call(3, "own"), call(4, &long), call(5, "a\nb")];
     let (assembly, deltas) = run(&["old"], 1_000, chunks).unwrap();
     let expected = ["new0", "new1", "own", "new3", "new4", "new5"];
     let told = deltas.iter().map(|delta| match &delta.kind {
@@ -212,79 +139,32 @@ fn a_call_gets_a_new_id_where_its_own_is_missing_taken_or_unusable() {
     });
     assert_eq!(told.collect::<Vec<_>>(), expected);
     let assembled = assembly.finish(finish());
-    assert_eq!(
-        assembled
-            .calls
-            .iter()
-            .map(|call| call.id.as_str())
-            .collect::<Vec<_>>(),
-        expected
-    );
+    assert_eq!(assembled.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn a_cancelled_answer_keeps_its_text() {
-    let chunks = vec![
-        reasoning("r"),
-        text("a"),
-        call(0, "c"),
-        input(0, "{\"x"),
-        reasoning(""),
-        metadata("{}"),
-    ];
+    let chunks = vec![reasoning("r"), text("a"), call(0, "c"), input(0, "{\"x"), reasoning(""), metadata("{}")];
     let (assembly, _) = run(&[], 1_000, chunks).unwrap();
-    assert_eq!(
-        shown(&assembly.open_parts()),
-        [
-            "reasoning r",
-            "text a",
-            "call c read {\"x",
-            "reasoning <hidden>{}"
-        ]
-    );
+    assert_eq!(shown(&assembly.open_parts()), ["reasoning r", "text a", "call c read {\"x", "reasoning <hidden>{}"]);
     assert_eq!(shown(&assembly.into_partial()), ["reasoning r", "text a"]);
 }
 
 #[test]
 fn characters_that_cannot_be_stored_are_replaced_and_flagged() {
-    let (assembly, deltas) = run(
-        &[],
-        1_000,
-        vec![text("a\0"), text("b"), reasoning("\u{fffd}")],
-    )
-    .unwrap();
+    let (assembly, deltas) = run(&[], 1_000, vec![text("a\0"), text("b"), reasoning("\u{fffd}")]).unwrap();
     assert_eq!(deltas[1].offset, 4);
     let parts = assembly.finish(finish()).parts;
     assert_eq!(shown(&parts), ["text a\u{fffd}b", "reasoning \u{fffd}"]);
-    assert_eq!(
-        parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(),
-        [true, false]
-    );
+    assert_eq!(parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
 fn what_is_replaced_beside_the_text_of_a_part_flags_it_too() {
-    let named = |name: &str| Chunk::ToolCall {
-        index: 0,
-        id: "c".to_owned(),
-        name: name.to_owned(),
-    };
-    let about_call = |json: &str| Chunk::CallMetadata {
-        index: 0,
-        json: json.to_owned(),
-    };
-    let cited = |title: &str| {
-        Chunk::Citation(Citation {
-            title: title.to_owned(),
-            ..Citation::default()
-        })
-    };
-    let item = |title: &str| {
-        Chunk::Item(ProviderItem {
-            title: title.to_owned(),
-            ..ProviderItem::default()
-        })
-    };
+    let named = |name: &str| Chunk::ToolCall { index: 0, id: "c".to_owned(), name: name.to_owned() };
+    let about_call = |json: &str| Chunk::CallMetadata { index: 0, json: json.to_owned() };
+    let cited = |title: &str| Chunk::Citation(Citation { title: title.to_owned(), ..Citation::default() });
+    let item = |title: &str| Chunk::Item(ProviderItem { title: title.to_owned(), ..ProviderItem::default() });
     let table = [
         (vec![text("a"), metadata("{}")], false),
         (vec![text("a"), metadata("\0")], true),
@@ -309,51 +189,22 @@ fn what_is_replaced_beside_the_text_of_a_part_flags_it_too() {
 fn an_answer_has_a_maximum_size() {
     assert!(run(&[], 8, vec![text("1234"), call(0, "c")]).is_ok());
     let table = [
-        (
-            vec![text("12345678"), text("9")],
-            MalformedResponse::TooLarge(8),
-        ),
-        (
-            vec![text("12345"), call(0, "c")],
-            MalformedResponse::TooLarge(8),
-        ),
-        (
-            vec![text("1234"), metadata("56789")],
-            MalformedResponse::TooLarge(8),
-        ),
-        (
-            vec![call(0, "c"), call(0, "c")],
-            MalformedResponse::RepeatedCall(0),
-        ),
-        (
-            vec![call(0, "c"), input(1, "{}")],
-            MalformedResponse::UnknownCall(1),
-        ),
+        (vec![text("12345678"), text("9")], MalformedResponse::TooLarge(8)),
+        (vec![text("12345"), call(0, "c")], MalformedResponse::TooLarge(8)),
+        (vec![text("1234"), metadata("56789")], MalformedResponse::TooLarge(8)),
+        (vec![call(0, "c"), call(0, "c")], MalformedResponse::RepeatedCall(0)),
+        (vec![call(0, "c"), input(1, "{}")], MalformedResponse::UnknownCall(1)),
         (vec![metadata("{}")], MalformedResponse::StrayMetadata),
     ];
     for (chunks, expected) in table {
-        assert_eq!(
-            run(&[], 8, chunks.clone()).map(|_| ()),
-            Err(expected),
-            "{chunks:?}"
-        );
+        assert_eq!(run(&[], 8, chunks.clone()).map(|_| ()), Err(expected), "{chunks:?}");
     }
     let calls = |count| (0..count).map(|index| call(index, "")).collect();
     assert!(run(&[], 10_000, calls(128)).is_ok());
-    assert_eq!(
-        run(&[], 10_000, calls(129)).map(|_| ()),
-        Err(MalformedResponse::TooManyCalls)
-    );
-    let parts = |count| {
-        (0..count)
-            .flat_map(|_| [reasoning(""), metadata("")])
-            .collect()
-    };
+    assert_eq!(run(&[], 10_000, calls(129)).map(|_| ()), Err(MalformedResponse::TooManyCalls));
+    let parts = |count| (0..count).flat_map(|_| [reasoning(""), metadata("")]).collect();
     assert!(run(&[], 0, parts(4_096)).is_ok());
-    assert_eq!(
-        run(&[], 0, parts(4_097)).map(|_| ()),
-        Err(MalformedResponse::TooManyParts)
-    );
+    assert_eq!(run(&[], 0, parts(4_097)).map(|_| ()), Err(MalformedResponse::TooManyParts));
 }
 
 #[test]
@@ -361,10 +212,7 @@ fn a_malformed_answer_is_a_failed_call() {
     let error = MalformedResponse::TooLarge(8).into_error("scripted");
     assert_eq!(
         (error.kind, error.to_string().as_str()),
-        (
-            Kind::Broken,
-            "scripted: response too large: more than 8 bytes"
-        )
+        (Kind::Broken, "scripted: response too large: more than 8 bytes")
     );
 }
 
@@ -377,10 +225,7 @@ fn any_chunk() -> impl Strategy<Value = Chunk> {
         (0u32..3, "[0-9]{1,3}").prop_map(|(index, json)| input(index, &json)),
         Just(metadata("{}")),
         Just(Chunk::PartEnded),
-        (0u32..3).prop_map(|index| Chunk::CallMetadata {
-            index,
-            json: "{}".to_owned()
-        }),
+        (0u32..3).prop_map(|index| Chunk::CallMetadata { index, json: "{}".to_owned() }),
         Just(Chunk::Citation(Citation::default())),
         Just(Chunk::Item(ProviderItem::default())),
     ]
@@ -414,45 +259,19 @@ proptest! {
 
 #[test]
 fn a_citation_belongs_to_the_text_that_was_written_last() {
-    let cite = |title: &str| {
-        Chunk::Citation(Citation {
-            title: title.to_owned(),
-            ..Citation::default()
-        })
-    };
-    let chunks = vec![
-        text("a"),
-        cite("1"),
-        Chunk::PartEnded,
-        text("b"),
-        cite("2"),
-        text("c"),
-    ];
+    let cite = |title: &str| Chunk::Citation(Citation { title: title.to_owned(), ..Citation::default() });
+    let chunks = vec![text("a"), cite("1"), Chunk::PartEnded, text("b"), cite("2"), text("c")];
     let (assembly, _) = run(&[], 1_000, chunks).unwrap();
     let parts = assembly.finish(finish()).parts;
-    let titles = |part: &Part| {
-        part.citations
-            .iter()
-            .map(|citation| citation.title.clone())
-            .collect::<Vec<_>>()
-    };
+    let titles = |part: &Part| part.citations.iter().map(|citation| citation.title.clone()).collect::<Vec<_>>();
     assert_eq!(parts.iter().map(titles).collect::<Vec<_>>(), [["1"], ["2"]]);
-    assert_eq!(
-        run(&[], 1_000, vec![reasoning("r"), cite("1")]).unwrap_err(),
-        MalformedResponse::StrayCitation
-    );
+    assert_eq!(run(&[], 1_000, vec![reasoning("r"), cite("1")]).unwrap_err(), MalformedResponse::StrayCitation);
 }
 
 #[test]
 fn calls_of_the_providers_tools_are_counted_with_the_usage() {
     let check = |kinds: &[&str], reported: u32, expected: u32| {
-        let finish = Finish {
-            usage: Some(Usage {
-                provider_tool_calls: reported,
-                ..Usage::default()
-            }),
-            ..finish()
-        };
+        let finish = Finish { usage: Some(Usage { provider_tool_calls: reported, ..Usage::default() }), ..finish() };
         let chunks = kinds.iter().map(|kind| item(kind)).collect();
         let (assembly, _) = run(&[], usize::MAX, chunks).expect("an answer");
         let answer = assembly.finish(finish);
@@ -460,11 +279,7 @@ fn calls_of_the_providers_tools_are_counted_with_the_usage() {
         assert_eq!(counted, Some(expected), "{kinds:?}, {reported} reported");
     };
     check(&["server_tool_use", "web_search_tool_result"], 0, 1);
-    check(
-        &["web_search_call", "reasoning", "code_interpreter_call"],
-        1,
-        2,
-    );
+    check(&["web_search_call", "reasoning", "code_interpreter_call"], 1, 2);
     check(&["executableCode", "codeExecutionResult", "toolCall"], 0, 2);
     check(&["mcp_list_tools", "mcp_approval_request"], 0, 0);
     check(&[], 3, 3);

@@ -27,13 +27,9 @@ fn model(entry: &Value) -> Option<ListedModel> {
     let levels = levels.filter(|level| effort[*level]["supported"] == true);
     Some(ListedModel {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
-        context_window: list::tokens(&entry["max_input_tokens"])
-            .or_else(|| compatible::window(entry)),
+        context_window: list::tokens(&entry["max_input_tokens"]).or_else(|| compatible::window(entry)),
         max_output: list::tokens(&entry["max_tokens"]),
-        input_media: list::media(&[
-            (can("image_input"), "image/*"),
-            (can("pdf_input"), "application/pdf"),
-        ]),
+        input_media: list::media(&[(can("image_input"), "image/*"), (can("pdf_input"), "application/pdf")]),
         json_schema: can("structured_outputs"),
         // A model without listed levels may still support a budget: the list does not state that it
         // has no levels.
@@ -47,10 +43,7 @@ fn thinking(said: &Value) -> Option<Vec<Thinking>> {
     if !said["supported"].as_bool()? {
         return Some(Vec::new());
     }
-    let kinds = [
-        ("enabled", Thinking::Budget),
-        ("adaptive", Thinking::Adaptive),
-    ];
+    let kinds = [("enabled", Thinking::Budget), ("adaptive", Thinking::Adaptive)];
     let has = |kind: &str| said["types"][kind]["supported"] == true;
     let kinds = kinds.into_iter().filter(|(kind, _)| has(kind));
     let kinds: Vec<Thinking> = kinds.map(|(_, kind)| kind).collect();
@@ -115,10 +108,7 @@ mod tests {
         assert_eq!(listed.get("claude-old"), Some(&old));
         let server = json!({"data": [{"id": "m", "meta": {"n_ctx": 4_096}}]});
         let server = read(&server).expect("a list of llama.cpp").0;
-        assert_eq!(
-            server.get("m").and_then(|it| it.context_window),
-            Some(4_096)
-        );
+        assert_eq!(server.get("m").and_then(|it| it.context_window), Some(4_096));
         let last = json!({"data": [{"id": "m"}], "has_more": false, "last_id": "m"});
         assert_eq!(read(&last).expect("a list").1, None);
     }

@@ -50,9 +50,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
     if unusable {
         return None;
     }
-    let pictures = entry["supports_image_input"]
-        .as_bool()
-        .or_else(|| entry["supports_image_in"].as_bool());
+    let pictures = entry["supports_image_input"].as_bool().or_else(|| entry["supports_image_in"].as_bool());
     Some(ListedModel {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
         context_window: window(entry),
@@ -122,21 +120,12 @@ mod tests {
                 Some(4_096),
                 None,
             ),
-            (
-                "an older llama.cpp",
-                json!({"data": [{"id": "m", "meta": {"n_ctx_train": 131072}}]}),
-                None,
-                None,
-            ),
+            ("an older llama.cpp", json!({"data": [{"id": "m", "meta": {"n_ctx_train": 131072}}]}), None, None),
         ];
         for (case, answer, window, output) in table {
             let listed = read(&answer).expect(case);
             let model = listed.get("m").expect(case);
-            assert_eq!(
-                (model.context_window, model.max_output),
-                (window, output),
-                "{case}"
-            );
+            assert_eq!((model.context_window, model.max_output), (window, output), "{case}");
         }
     }
 
@@ -178,10 +167,7 @@ mod tests {
             let model = listed.get(name).expect(name);
             (model.input_media.clone(), model.tools)
         };
-        assert_eq!(
-            said("fireworks"),
-            (Some(vec!["image/*".to_owned()]), Some(true))
-        );
+        assert_eq!(said("fireworks"), (Some(vec!["image/*".to_owned()]), Some(true)));
         assert_eq!(said("moonshot"), (Some(vec![]), None));
         assert_eq!(said("silent"), (None, None));
     }

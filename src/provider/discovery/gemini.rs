@@ -65,10 +65,7 @@ mod tests {
             thinking: Some(vec![Thinking::Budget]),
             ..ListedModel::default()
         };
-        assert_eq!(
-            listed.models.into_iter().collect::<Vec<_>>(),
-            [("gemini-2.5-flash".to_owned(), flash)]
-        );
+        assert_eq!(listed.models.into_iter().collect::<Vec<_>>(), [("gemini-2.5-flash".to_owned(), flash)]);
         let last = read(&json!({"models": []})).expect("an empty page");
         assert_eq!(last, (ModelList::default(), None));
     }

@@ -14,16 +14,7 @@ pub(super) const MAX_MODELS: usize = 5_000;
 const MAX_NAME_BYTES: usize = 256;
 
 /// Types of models that do not respond with text, for lists that have types.
-const NO_TEXT: &[&str] = &[
-    "audio",
-    "embedding",
-    "embeddings",
-    "image",
-    "moderation",
-    "rerank",
-    "transcribe",
-    "video",
-];
+const NO_TEXT: &[&str] = &["audio", "embedding", "embeddings", "image", "moderation", "rerank", "transcribe", "video"];
 
 /// The facts that a list states about one model. An absent fact is not stated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,20 +97,14 @@ impl ModelList {
         }
         let named = named.into_iter();
         let models = named.filter_map(|(name, entry)| Some((name.to_owned(), read(entry)?)));
-        Ok(Self {
-            models: models.collect(),
-            any: None,
-        })
+        Ok(Self { models: models.collect(), any: None })
     }
 
     /// The list with a prefix removed from the names that have it.
     pub(super) fn without_prefix(self, prefix: &str) -> Self {
         let models = self.models.into_iter();
         let plain = |name: String| name.strip_prefix(prefix).map(str::to_owned).unwrap_or(name);
-        Self {
-            models: models.map(|(name, model)| (plain(name), model)).collect(),
-            any: self.any,
-        }
+        Self { models: models.map(|(name, model)| (plain(name), model)).collect(), any: self.any }
     }
 
     /// Adds the models of another page.
@@ -140,9 +125,7 @@ pub(super) fn entries<'a>(answer: &'a Value, key: &str) -> Result<&'a [Value], U
 
 /// A string that can be stored and shown on one line. Returns `None` for other values.
 pub(super) fn text(value: &Value) -> Option<&str> {
-    let usable = |text: &&str| {
-        !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
-    };
+    let usable = |text: &&str| !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control);
     value.as_str().filter(usable)
 }
 
@@ -219,8 +202,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_list_or_a_list_without_end_is_refused() {
         let read = |answer: &Value| {
-            entries(answer, "data")
-                .and_then(|entries| ModelList::of(entries, "id", |_| Some(ListedModel::default())))
+            entries(answer, "data").and_then(|entries| ModelList::of(entries, "id", |_| Some(ListedModel::default())))
         };
         for shape in [
             json!({}),
@@ -231,37 +213,21 @@ mod tests {
         ] {
             assert_eq!(read(&shape), Err(Unreadable::Shape), "{shape}");
         }
-        let many: Vec<Value> = (0..=MAX_MODELS)
-            .map(|at| json!({"id": format!("m{at}")}))
-            .collect();
+        let many: Vec<Value> = (0..=MAX_MODELS).map(|at| json!({"id": format!("m{at}")})).collect();
         assert_eq!(read(&json!({"data": many})), Err(Unreadable::TooLong));
         let some = read(&json!({"data": [{"id": "m"}, 7, {"id": "x".repeat(300)}]}));
-        assert_eq!(
-            some.map(|list| list.models.into_keys().collect::<Vec<_>>()),
-            Ok(vec!["m".to_owned()])
-        );
+        assert_eq!(some.map(|list| list.models.into_keys().collect::<Vec<_>>()), Ok(vec!["m".to_owned()]));
         assert_eq!(read(&json!([])), Ok(ModelList::default()));
     }
 
     #[test]
     fn a_name_without_a_tag_means_the_latest() {
-        let window = |tokens| ListedModel {
-            context_window: Some(tokens),
-            ..ListedModel::default()
-        };
+        let window = |tokens| ListedModel { context_window: Some(tokens), ..ListedModel::default() };
         let models = [("a:latest", 1), ("b", 2), ("b:latest", 3)];
-        let mut list = ModelList {
-            models: models
-                .map(|(name, tokens)| (name.to_owned(), window(tokens)))
-                .into(),
-            any: None,
-        };
-        let found =
-            |list: &ModelList, name: &str| list.get(name).and_then(|model| model.context_window);
-        assert_eq!(
-            ["a", "b", "c"].map(|name| found(&list, name)),
-            [Some(1), Some(2), None]
-        );
+        let mut list =
+            ModelList { models: models.map(|(name, tokens)| (name.to_owned(), window(tokens))).into(), any: None };
+        let found = |list: &ModelList, name: &str| list.get(name).and_then(|model| model.context_window);
+        assert_eq!(["a", "b", "c"].map(|name| found(&list, name)), [Some(1), Some(2), None]);
         list.any = Some(window(4));
         assert_eq!(found(&list, "c"), Some(4));
     }

@@ -65,13 +65,7 @@ impl CachedModelList {
     /// Fetches the service's list, unless it was fetched less than `interval` ago, or less than the
     /// minimum interval of its family. Concurrent callers wait for the fetch in progress. A failed
     /// fetch changes nothing; it is logged unless the previous one failed too.
-    pub fn refresh(
-        &self,
-        client: &Client,
-        family: Family,
-        now: Timestamp,
-        interval: Duration,
-    ) -> RefreshFuture {
+    pub fn refresh(&self, client: &Client, family: Family, now: Timestamp, interval: Duration) -> RefreshFuture {
         let listing = self.clone();
         let client = client.clone();
         let family = match client.is_plain() {
@@ -112,10 +106,7 @@ impl CachedModelList {
 }
 
 fn timeout_error(provider: &str) -> Error {
-    let message = format!(
-        "listing its models took longer than {} seconds",
-        REFRESH_TIMEOUT.as_secs()
-    );
+    let message = format!("listing its models took longer than {} seconds", REFRESH_TIMEOUT.as_secs());
     Error::new(Kind::Timeout, provider, message)
 }
 

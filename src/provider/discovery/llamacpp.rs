@@ -24,10 +24,7 @@ pub(super) fn read(props: Option<&Value>, models: Option<&Value>) -> Result<Mode
         && let Some(slot) = slot
     {
         for model in listed.models.values_mut() {
-            *model = ListedModel {
-                display_name: model.display_name.take(),
-                ..slot.clone()
-            };
+            *model = ListedModel { display_name: model.display_name.take(), ..slot.clone() };
         }
         listed.any = Some(slot);
     }

@@ -19,10 +19,7 @@ pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
         for instance in instances(entry) {
             if let Some(name) = list::text(&instance["id"]).map(str::to_owned) {
                 let context_window = loaded(instance);
-                let instance = ListedModel {
-                    context_window,
-                    ..model.clone()
-                };
+                let instance = ListedModel { context_window, ..model.clone() };
                 listed.models.entry(name).or_insert(instance);
             }
         }
@@ -47,9 +44,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
         context_window: instances(entry).filter_map(loaded).min(),
         input_media: list::media(&[(capabilities["vision"].as_bool(), "image/*")]),
         // Other models can be sent tools too.
-        tools: capabilities["trained_for_tool_use"]
-            .as_bool()
-            .filter(|trained| *trained),
+        tools: capabilities["trained_for_tool_use"].as_bool().filter(|trained| *trained),
         reasoning_efforts: list::efforts(efforts),
         ..ListedModel::default()
     })
@@ -113,10 +108,7 @@ mod tests {
         };
         assert_eq!(listed.get("maker/loaded"), Some(&loaded));
         assert_eq!(listed.get("maker/loaded:2"), Some(&loaded));
-        let idle = ListedModel {
-            input_media: Some(vec![]),
-            ..ListedModel::default()
-        };
+        let idle = ListedModel { input_media: Some(vec![]), ..ListedModel::default() };
         assert_eq!(listed.get("maker/idle"), Some(&idle));
         assert_eq!(listed.get("maker/embedder"), None);
     }
@@ -135,10 +127,7 @@ mod tests {
             tools: Some(true),
             ..ListedModel::default()
         };
-        let b = ListedModel {
-            input_media: Some(vec!["image/*".to_owned()]),
-            ..ListedModel::default()
-        };
+        let b = ListedModel { input_media: Some(vec!["image/*".to_owned()]), ..ListedModel::default() };
         assert_eq!((listed.get("a"), listed.get("b")), (Some(&a), Some(&b)));
         assert_eq!(listed.get("c"), None);
     }

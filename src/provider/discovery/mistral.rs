@@ -48,9 +48,6 @@ mod tests {
         };
         assert_eq!(listed.get("seer"), Some(&seer));
         let reader = listed.get("reader").expect("a model");
-        assert_eq!(
-            (reader.context_window, reader.input_media.as_deref()),
-            (Some(32_768), Some(&[][..]))
-        );
+        assert_eq!((reader.context_window, reader.input_media.as_deref()), (Some(32_768), Some(&[][..])));
     }
 }

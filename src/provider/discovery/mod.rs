@@ -70,11 +70,9 @@ impl Family {
     fn interval(self, interval: Duration) -> Duration {
         match self {
             Self::Server | Self::LlamaCpp | Self::LmStudio | Self::Ollama => interval,
-            Self::Compatible
-            | Self::OpenRouter
-            | Self::Mistral
-            | Self::Anthropic
-            | Self::Gemini => interval.max(MIN_HOSTED_INTERVAL),
+            Self::Compatible | Self::OpenRouter | Self::Mistral | Self::Anthropic | Self::Gemini => {
+                interval.max(MIN_HOSTED_INTERVAL)
+            }
         }
     }
 }
@@ -90,11 +88,7 @@ enum FetchError {
 
 /// Fetches a service's list. `known` is the previous list: facts that do not change are not queried
 /// again.
-async fn fetch_list(
-    client: &Client,
-    family: Family,
-    known: Option<&ModelList>,
-) -> Result<ModelList, Error> {
+async fn fetch_list(client: &Client, family: Family, known: Option<&ModelList>) -> Result<ModelList, Error> {
     let fetched = fetch(client, family, known).await;
     fetched.map_err(|error| match error {
         FetchError::Call(error) => error,
@@ -102,11 +96,7 @@ async fn fetch_list(
     })
 }
 
-async fn fetch(
-    client: &Client,
-    family: Family,
-    known: Option<&ModelList>,
-) -> Result<ModelList, FetchError> {
+async fn fetch(client: &Client, family: Family, known: Option<&ModelList>) -> Result<ModelList, FetchError> {
     Ok(match family {
         Family::Compatible | Family::Server => compatible::read(&client.get("models").await?)?,
         Family::OpenRouter => openrouter::read(&client.get("models").await?)?,
@@ -114,9 +104,7 @@ async fn fetch(
         Family::LlamaCpp => llamacpp(client).await?,
         Family::LmStudio => lmstudio(client).await?,
         Family::Ollama => ollama(client, known).await?,
-        Family::Anthropic => {
-            pages(client, "models?limit=1000", "after_id", anthropic::read).await?
-        }
+        Family::Anthropic => pages(client, "models?limit=1000", "after_id", anthropic::read).await?,
         Family::Gemini => pages(client, "models?pageSize=1000", "pageToken", gemini::read).await?,
     })
 }
@@ -146,9 +134,7 @@ async fn pages(
 /// A query parameter, if there is a value.
 fn parameter(name: &str, value: &str) -> String {
     let escaped = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-            char::from(byte).to_string()
-        }
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
     };
     match value {
@@ -188,10 +174,7 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<ModelList,
     for (name, model) in listed.models {
         let before = known.and_then(|known| known.models.get(&name));
         let model = match before.filter(|before| before.tools.is_some()) {
-            Some(before) => Some(ListedModel {
-                context_window: model.context_window,
-                ..before.clone()
-            }),
+            Some(before) => Some(ListedModel { context_window: model.context_window, ..before.clone() }),
             None if shown < MAX_SHOWN => {
                 shown += 1;
                 let body = json!({"model": name}).to_string().into_bytes();
@@ -204,10 +187,7 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<ModelList,
         };
         able.extend(model.map(|model| (name, model)));
     }
-    Ok(ModelList {
-        models: able,
-        any: None,
-    })
+    Ok(ModelList { models: able, any: None })
 }
 
 /// Applies every reader to one response, for fuzzing.

@@ -16,10 +16,7 @@ pub(super) fn read(models: &Value) -> Result<ModelList, Unreadable> {
 /// Adds the context windows of loaded models.
 pub(super) fn add_loaded(listed: &mut ModelList, loaded: &Value) -> Result<(), Unreadable> {
     let window = |entry: &Value| {
-        Some(ListedModel {
-            context_window: list::tokens(&entry["context_length"]),
-            ..ListedModel::default()
-        })
+        Some(ListedModel { context_window: list::tokens(&entry["context_length"]), ..ListedModel::default() })
     };
     let loaded = ModelList::of(list::entries(loaded, "models")?, "name", window)?;
     for (name, loaded) in loaded.models {
@@ -55,25 +52,15 @@ mod tests {
         let loaded = json!({"models": [{"name": "llama:latest", "model": "llama:latest", "context_length": 4_096}]});
         add_loaded(&mut listed, &loaded).expect("what is loaded");
         let window = |name: &str| listed.get(name).and_then(|it| it.context_window);
-        assert_eq!(
-            ["llama:latest", "llama", "idle:8b"].map(window),
-            [Some(4_096), Some(4_096), None]
-        );
+        assert_eq!(["llama:latest", "llama", "idle:8b"].map(window), [Some(4_096), Some(4_096), None]);
         assert!(add_loaded(&mut listed.clone(), &json!({})).is_err());
     }
 
     #[test]
     fn abilities_are_read_and_a_model_that_does_not_chat_is_left_out() {
         let shown = |capabilities: Value| json!({"model_info": {"llama.context_length": 131_072}, "capabilities": capabilities});
-        let loaded = ListedModel {
-            context_window: Some(4_096),
-            ..ListedModel::default()
-        };
-        let seer = ListedModel {
-            input_media: Some(vec!["image/*".to_owned()]),
-            tools: Some(false),
-            ..loaded.clone()
-        };
+        let loaded = ListedModel { context_window: Some(4_096), ..ListedModel::default() };
+        let seer = ListedModel { input_media: Some(vec!["image/*".to_owned()]), tools: Some(false), ..loaded.clone() };
         let table = [
             (json!(["completion", "vision"]), Some(seer)),
             (json!(["embedding"]), None),

@@ -19,14 +19,11 @@ fn model(entry: &Value) -> Option<ListedModel> {
         return None;
     }
     let top = &entry["top_provider"];
-    let windows = [
-        list::tokens(&entry["context_length"]),
-        list::tokens(&top["context_length"]),
-    ];
+    let windows = [list::tokens(&entry["context_length"]), list::tokens(&top["context_length"])];
     let takes = |kind| list::has(&entry["architecture"]["input_modalities"], kind);
     // Every model accepts a limit on its response, so an empty list means that nothing is known.
-    let parameters = Some(&entry["supported_parameters"])
-        .filter(|all| all.as_array().is_some_and(|all| !all.is_empty()));
+    let parameters =
+        Some(&entry["supported_parameters"]).filter(|all| all.as_array().is_some_and(|all| !all.is_empty()));
     let knows = |parameter| parameters.and_then(|all| list::has(all, parameter));
     Some(ListedModel {
         display_name: list::text(&entry["name"]).map(str::to_owned),

@@ -8,8 +8,8 @@ use serde_json::{
 
 use crate::{
     model::{
-        Contents, Media, Message, Part, PromptNote, PromptNoteKind, ProviderItem, Role, ToolCall,
-        ToolOutcome, ToolResult, json::replace_lone_surrogates, media::Source, message::StoredPart,
+        Contents, Media, Message, Part, PromptNote, PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome,
+        ToolResult, json::replace_lone_surrogates, media::Source, message::StoredPart,
     },
     provider::{
         body::Body,
@@ -45,11 +45,7 @@ impl MediaLocation<'_> {
 
 impl<'a> Exporter<'a> {
     pub(super) fn new(message: &'a Message, contents: &'a Contents) -> Self {
-        Self {
-            message,
-            contents,
-            notes: Vec::new(),
-        }
+        Self { message, contents, notes: Vec::new() }
     }
 
     /// The role of the message.
@@ -86,12 +82,7 @@ impl<'a> Exporter<'a> {
     }
 
     /// The JSON of an item that this format can express. Returns `None`, with a note, for others.
-    pub(crate) fn item(
-        &mut self,
-        part: usize,
-        item: &ProviderItem,
-        is_known: bool,
-    ) -> Option<Box<RawValue>> {
+    pub(crate) fn item(&mut self, part: usize, item: &ProviderItem, is_known: bool) -> Option<Box<RawValue>> {
         let json = is_known.then(|| raw(&item.json)).flatten();
         if json.is_none() {
             self.note_unsupported_item(part);
@@ -110,13 +101,7 @@ impl<'a> Exporter<'a> {
 
     /// Whether there is anything to write of reasoning, which `is_signed` in this format. Notes what
     /// is not written.
-    pub(crate) fn has_reasoning(
-        &mut self,
-        position: usize,
-        part: &Part,
-        text: &str,
-        is_signed: bool,
-    ) -> bool {
+    pub(crate) fn has_reasoning(&mut self, position: usize, part: &Part, text: &str, is_signed: bool) -> bool {
         if !is_signed && text.is_empty() {
             self.note_hidden_reasoning(position);
             return false;
@@ -129,11 +114,7 @@ impl<'a> Exporter<'a> {
 
     /// Where the content of a media part is. Returns `None`, with a note, if the content is not
     /// available.
-    pub(crate) fn media_location(
-        &mut self,
-        part: usize,
-        media: &'a Media,
-    ) -> Option<MediaLocation<'a>> {
+    pub(crate) fn media_location(&mut self, part: usize, media: &'a Media) -> Option<MediaLocation<'a>> {
         self.check_content(part, media);
         match &media.source {
             Source::Url(url) => Some(MediaLocation::Url(url)),
@@ -148,11 +129,8 @@ impl<'a> Exporter<'a> {
     pub(crate) fn check_content(&mut self, part: usize, media: &Media) {
         let kept = media.blob();
         if let Some(kept) = kept.filter(|kept| self.contents.get(&kept.id).is_none()) {
-            let why = format!(
-                "The content of {} is not included: read the blob {} with GetBlob.",
-                media.title(),
-                kept.id
-            );
+            let why =
+                format!("The content of {} is not included: read the blob {} with GetBlob.", media.title(), kept.id);
             self.note(PromptNoteKind::Unsupported, part, why);
         }
     }
@@ -169,10 +147,7 @@ impl<'a> Exporter<'a> {
             Source::Url(url) => url.clone(),
             Source::Blob(kept) => format!("blob {}", kept.id),
         };
-        let why = format!(
-            "The format does not support {} in a response: see {place}.",
-            media.title()
-        );
+        let why = format!("The format does not support {} in a response: see {place}.", media.title());
         self.note(PromptNoteKind::Unsupported, part, why);
     }
 

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    FlawKind, ForeignConversation, ForeignFlaw, ForeignMessage, ForeignPart,
-    order::results_follow_calls,
-};
+use super::{FlawKind, ForeignConversation, ForeignFlaw, ForeignMessage, ForeignPart, order::results_follow_calls};
 use crate::model::Role;
 
 /// Limit on the defects that are noted, far more than are reported.
@@ -27,33 +24,21 @@ impl Importer<'_> {
     /// Notes a defect.
     pub(crate) fn note(&mut self, at: String, kind: FlawKind, why: impl Into<String>) {
         if self.foreign.flaws.len() < MAX_FLAWS {
-            self.foreign.flaws.push(ForeignFlaw {
-                at,
-                kind,
-                why: why.into(),
-            });
+            self.foreign.flaws.push(ForeignFlaw { at, kind, why: why.into() });
         }
     }
 
     /// Adds a message unless it is empty: services write empty responses and do not need them back.
     pub(crate) fn add(&mut self, at: &str, role: Role, parts: Vec<ForeignPart>) {
         if !parts.is_empty() {
-            self.foreign.messages.push(ForeignMessage {
-                at: at.to_owned(),
-                role,
-                parts,
-            });
+            self.foreign.messages.push(ForeignMessage { at: at.to_owned(), role, parts });
         }
     }
 
     /// Returns the messages, with results moved after their calls and each part marked if anything
     /// in it was replaced.
     pub(super) fn finish(self) -> ForeignConversation {
-        let Self {
-            mut foreign,
-            replaced,
-            ..
-        } = self;
+        let Self { mut foreign, replaced, .. } = self;
         let parts = foreign.messages.iter_mut();
         for part in parts.flat_map(|message| &mut message.parts) {
             let first = replaced.range(part.at.clone()..).next();

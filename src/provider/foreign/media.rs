@@ -42,21 +42,12 @@ const BY_ENDING: [(&str, &str); 14] = [
 
 /// Inline content with its media type.
 pub(crate) fn inline(media_type: String, filename: String, data: Vec<u8>) -> ForeignMedia {
-    ForeignMedia {
-        media_type: or(media_type, BYTES),
-        filename,
-        source: ForeignSource::Data(data),
-    }
+    ForeignMedia { media_type: or(media_type, BYTES), filename, source: ForeignSource::Data(data) }
 }
 
 /// Content at a URL. If its type is not stated, it is derived from the extension of the URL, or
 /// else is `usual`.
-pub(crate) fn at_url(
-    url: String,
-    media_type: String,
-    filename: String,
-    usual: &str,
-) -> ForeignMedia {
+pub(crate) fn at_url(url: String, media_type: String, filename: String, usual: &str) -> ForeignMedia {
     ForeignMedia {
         media_type: or(media_type, by_ending(&url).unwrap_or(usual)),
         filename,
@@ -87,9 +78,7 @@ pub(crate) fn from_data_or_url(
     let text = node.text(reading);
     let scheme = text.get(..5).unwrap_or_default();
     if !scheme.eq_ignore_ascii_case("data:") {
-        return node
-            .is_text()
-            .then(|| at_url(text, media_type, filename, usual));
+        return node.is_text().then(|| at_url(text, media_type, filename, usual));
     }
     let read = || {
         let (head, data) = text[5..].split_once(',')?;
@@ -106,11 +95,7 @@ pub(crate) fn from_data_or_url(
 
 /// The media type, or another one if it is not stated.
 pub(crate) fn or(media_type: String, other: &str) -> String {
-    if media_type.is_empty() {
-        other.to_owned()
-    } else {
-        media_type
-    }
+    if media_type.is_empty() { other.to_owned() } else { media_type }
 }
 
 fn decoded(text: &str) -> Option<Vec<u8>> {

@@ -171,13 +171,7 @@ impl ForeignOutcome {
 impl ForeignPart {
     /// Creates a part without metadata.
     pub(crate) fn new(at: &str, content: ForeignContent) -> Self {
-        Self {
-            at: at.to_owned(),
-            content,
-            citations: Vec::new(),
-            metadata: None,
-            sanitized: false,
-        }
+        Self { at: at.to_owned(), content, citations: Vec::new(), metadata: None, sanitized: false }
     }
 
     /// Attaches metadata of a kind of provider, unless it is empty.
@@ -199,12 +193,7 @@ impl ForeignPart {
     }
 
     /// Creates the result of a call from its texts and media.
-    pub(crate) fn result(
-        at: &str,
-        call: String,
-        given: Vec<Self>,
-        outcome: ForeignOutcome,
-    ) -> Self {
+    pub(crate) fn result(at: &str, call: String, given: Vec<Self>, outcome: ForeignOutcome) -> Self {
         let given = given.into_iter().filter_map(|part| match part.content {
             ForeignContent::Text(text) => Some(ForeignResultPart::Text(text)),
             ForeignContent::Media(media) => Some(ForeignResultPart::Media(media)),
@@ -215,22 +204,13 @@ impl ForeignPart {
             | ForeignContent::Item { .. } => None,
         });
         let parts = given.collect();
-        let content = ForeignContent::Result {
-            call,
-            parts,
-            outcome,
-        };
+        let content = ForeignContent::Result { call, parts, outcome };
         Self::new(at, content)
     }
 
     /// Creates a part that only its service can read.
     pub(crate) fn item(at: &str, item: ProviderItem, reader: Option<&'static str>) -> Self {
-        let content = ForeignContent::Item {
-            kind: item.kind,
-            json: item.json,
-            title: item.title,
-            reader,
-        };
+        let content = ForeignContent::Item { kind: item.kind, json: item.json, title: item.title, reader };
         Self::new(at, content)
     }
 

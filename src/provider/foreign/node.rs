@@ -91,10 +91,7 @@ pub(crate) struct Object<'a> {
 impl<'a> Node<'a> {
     /// The root value.
     pub(super) fn root(raw: &'a RawValue) -> Self {
-        Self {
-            raw,
-            at: String::new(),
-        }
+        Self { raw, at: String::new() }
     }
 
     /// The path of the value.
@@ -145,10 +142,7 @@ impl<'a> Node<'a> {
             reading.note(self.at.clone(), FlawKind::TooLarge, why);
             return Vec::new();
         };
-        let element = |(index, raw)| Self {
-            raw,
-            at: format!("{}[{index}]", self.at),
-        };
+        let element = |(index, raw)| Self { raw, at: format!("{}[{index}]", self.at) };
         elements.into_iter().enumerate().map(element).collect()
     }
 
@@ -158,11 +152,7 @@ impl<'a> Node<'a> {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an object");
             return None;
         };
-        Some(Object {
-            members,
-            raw: self.raw,
-            at: self.at.clone(),
-        })
+        Some(Object { members, raw: self.raw, at: self.at.clone() })
     }
 
     /// The elements that are objects. Others are noted.
@@ -186,11 +176,7 @@ impl<'a> Node<'a> {
 
     /// The string, or the JSON text of another value.
     pub(crate) fn text_or_json(&self, reading: &mut Importer<'_>) -> String {
-        if self.is_text() {
-            self.text(reading)
-        } else {
-            self.json()
-        }
+        if self.is_text() { self.text(reading) } else { self.json() }
     }
 }
 
@@ -218,25 +204,18 @@ impl<'a> Object<'a> {
     /// The names of the members that are not null.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let members = self.members.iter();
-        members
-            .filter(|(_, raw)| raw.get() != "null")
-            .map(|(name, _)| name.as_str())
+        members.filter(|(_, raw)| raw.get() != "null").map(|(name, _)| name.as_str())
     }
 
     /// A member. Returns `None` if it is missing or null.
     pub(crate) fn get(&self, name: &str) -> Option<Node<'a>> {
         let raw = self.members.get(name).filter(|raw| raw.get() != "null")?;
-        Some(Node {
-            raw,
-            at: self.path(name),
-        })
+        Some(Node { raw, at: self.path(name) })
     }
 
     /// A string member. Empty if it is missing.
     pub(crate) fn string(&self, name: &str, reading: &mut Importer<'_>) -> String {
-        self.get(name)
-            .map(|node| node.text(reading))
-            .unwrap_or_default()
+        self.get(name).map(|node| node.text(reading)).unwrap_or_default()
     }
 
     /// A required string member. A missing one is noted.
@@ -254,8 +233,7 @@ impl<'a> Object<'a> {
 
     /// A required member. A missing one is noted.
     pub(crate) fn node(&self, name: &str, reading: &mut Importer<'_>) -> Option<Node<'a>> {
-        self.get(name)
-            .or_else(|| reading.missing(self, name, "must be set"))
+        self.get(name).or_else(|| reading.missing(self, name, "must be set"))
     }
 
     /// A required member that is an object. Anything else is noted.
@@ -266,8 +244,7 @@ impl<'a> Object<'a> {
     /// A string member, or the JSON of another value. Empty if it is missing.
     pub(crate) fn text_or_json(&self, name: &str, reading: &mut Importer<'_>) -> String {
         let node = self.get(name);
-        node.map(|node| node.text_or_json(reading))
-            .unwrap_or_default()
+        node.map(|node| node.text_or_json(reading)).unwrap_or_default()
     }
 
     /// The elements of an array member. Empty if it is missing.
@@ -309,9 +286,7 @@ impl<'a> Object<'a> {
 
     /// Whether a member is true.
     pub(crate) fn is_true(&self, name: &str) -> bool {
-        self.members
-            .get(name)
-            .is_some_and(|raw| raw.get() == "true")
+        self.members.get(name).is_some_and(|raw| raw.get() == "true")
     }
 }
 

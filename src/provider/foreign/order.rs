@@ -30,10 +30,7 @@ pub(super) fn results_follow_calls(messages: Vec<ForeignMessage>) -> Vec<Foreign
                 open.entry(id.clone()).or_default().push(groups.len());
             }
         }
-        groups.push(Group {
-            begins: Some(message),
-            results: Vec::new(),
-        });
+        groups.push(Group { begins: Some(message), results: Vec::new() });
     }
     let in_order = |group: Group| group.begins.into_iter().chain(group.results);
     groups.into_iter().flat_map(in_order).collect()
@@ -53,9 +50,7 @@ fn answer(message: ForeignMessage, open: &mut BTreeMap<String, Vec<usize>>, grou
     }
     for (group, parts) in pieces {
         let at = at.clone();
-        groups[group]
-            .results
-            .push(ForeignMessage { at, role, parts });
+        groups[group].results.push(ForeignMessage { at, role, parts });
     }
 }
 
@@ -81,16 +76,8 @@ mod tests {
     fn message(short: &str) -> ForeignMessage {
         let (role, calls) = short.split_once(':').unwrap_or((short, ""));
         let content = |id: &str| match role {
-            "t" => ForeignContent::Result {
-                call: id.to_owned(),
-                parts: Vec::new(),
-                outcome: ForeignOutcome::Success,
-            },
-            _ => ForeignContent::Call {
-                id: id.to_owned(),
-                name: "look".to_owned(),
-                arguments: String::new(),
-            },
+            "t" => ForeignContent::Result { call: id.to_owned(), parts: Vec::new(), outcome: ForeignOutcome::Success },
+            _ => ForeignContent::Call { id: id.to_owned(), name: "look".to_owned(), arguments: String::new() },
         };
         let calls = calls.split(',').filter(|id| !id.is_empty());
         ForeignMessage {
@@ -101,9 +88,7 @@ mod tests {
                 "a" => Role::Assistant,
                 _ => Role::Tool,
             },
-            parts: calls
-                .map(|id| ForeignPart::new(role, content(id)))
-                .collect(),
+            parts: calls.map(|id| ForeignPart::new(role, content(id))).collect(),
         }
     }
 
@@ -122,11 +107,7 @@ mod tests {
                     | ForeignContent::Item { .. } => None,
                 })
                 .collect();
-            if ids.is_empty() {
-                message.at.clone()
-            } else {
-                format!("{}:{}", message.at, ids.join(","))
-            }
+            if ids.is_empty() { message.at.clone() } else { format!("{}:{}", message.at, ids.join(",")) }
         };
         messages.iter().map(one).collect::<Vec<_>>().join(" ")
     }

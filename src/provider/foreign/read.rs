@@ -11,12 +11,7 @@ use crate::{
 /// Reads messages in this format. Calls without an id get one that starts with `prefix`. Returns no
 /// messages for a format that does not belong to another API.
 pub fn read(shape: PromptFormat, json: &str, prefix: &str) -> ForeignConversation {
-    let mut reading = Importer {
-        foreign: ForeignConversation::default(),
-        prefix,
-        made: 0,
-        replaced: BTreeSet::new(),
-    };
+    let mut reading = Importer { foreign: ForeignConversation::default(), prefix, made: 0, replaced: BTreeSet::new() };
     let Some(elements) = elements(json, &mut reading) else {
         return reading.finish();
     };

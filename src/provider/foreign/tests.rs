@@ -21,15 +21,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    ForeignContent, ForeignConversation, ForeignMedia, ForeignMessage, ForeignOutcome, ForeignPart,
-    ForeignResultPart, ForeignSource, read,
+    ForeignContent, ForeignConversation, ForeignMedia, ForeignMessage, ForeignOutcome, ForeignPart, ForeignResultPart,
+    ForeignSource, read,
 };
 use crate::{
     config::HttpConfig,
     context::testing,
     model::{
-        BlobId, CallId, Content, Contents, Media, Message, ModelResponse, NewContent, OutputPart,
-        Part, PromptFormat, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
+        BlobId, CallId, Content, Contents, Media, Message, ModelResponse, NewContent, OutputPart, Part, PromptFormat,
+        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
         media::{BlobRef, Source},
     },
     provider::{
@@ -58,68 +58,34 @@ struct Case {
 
 /// The four protocols, each with a model that accepts its reasoning back.
 const SERVICES: [Case; 4] = [
-    Case {
-        shape: PromptFormat::OpenAiChat,
-        model: "some/model",
-        field: "messages",
-        recorded: "openai_chat",
-    },
-    Case {
-        shape: PromptFormat::Anthropic,
-        model: "claude-sonnet-4-5",
-        field: "messages",
-        recorded: "anthropic",
-    },
-    Case {
-        shape: PromptFormat::OpenAiResponses,
-        model: "gpt-5",
-        field: "input",
-        recorded: "openai_responses",
-    },
-    Case {
-        shape: PromptFormat::Gemini,
-        model: "gemini-3-pro-preview",
-        field: "contents",
-        recorded: "gemini",
-    },
+    Case { shape: PromptFormat::OpenAiChat, model: "some/model", field: "messages", recorded: "openai_chat" },
+    Case { shape: PromptFormat::Anthropic, model: "claude-sonnet-4-5", field: "messages", recorded: "anthropic" },
+    Case { shape: PromptFormat::OpenAiResponses, model: "gpt-5", field: "input", recorded: "openai_responses" },
+    Case { shape: PromptFormat::Gemini, model: "gemini-3-pro-preview", field: "contents", recorded: "gemini" },
 ];
 
 impl Case {
     /// The same model called through the AI SDK.
     fn by_sdk(self) -> Self {
-        Self {
-            shape: PromptFormat::AiSdk,
-            field: "messages",
-            ..self
-        }
+        Self { shape: PromptFormat::AiSdk, field: "messages", ..self }
     }
 
     /// The same model called through version 7 of the AI SDK.
     fn by_sdk_7(self) -> Self {
-        Self {
-            shape: PromptFormat::AiSdk7,
-            ..self.by_sdk()
-        }
+        Self { shape: PromptFormat::AiSdk7, ..self.by_sdk() }
     }
 
     fn provider(self) -> Arc<dyn Provider> {
-        let settings = Settings {
-            base_url: "http://127.0.0.1:1/v1".to_owned(),
-            headers: Vec::new(),
-            http: HttpConfig::default(),
-        };
+        let settings =
+            Settings { base_url: "http://127.0.0.1:1/v1".to_owned(), headers: Vec::new(), http: HttpConfig::default() };
         let none = BTreeMap::new();
         match self.shape {
-            PromptFormat::Anthropic => {
-                Arc::new(Anthropic::new(PROVIDER, settings, none).expect("a client"))
-            }
+            PromptFormat::Anthropic => Arc::new(Anthropic::new(PROVIDER, settings, none).expect("a client")),
             PromptFormat::OpenAiResponses => {
                 let dialect = responses::dialect::named("openai").expect("a dialect");
                 Arc::new(Responses::new(PROVIDER, settings, dialect, none).expect("a client"))
             }
-            PromptFormat::Gemini => {
-                Arc::new(Gemini::new(PROVIDER, settings, none).expect("a client"))
-            }
+            PromptFormat::Gemini => Arc::new(Gemini::new(PROVIDER, settings, none).expect("a client")),
             PromptFormat::OpenAiChat
             | PromptFormat::AiSdk
             | PromptFormat::AiSdk7
@@ -133,15 +99,9 @@ impl Case {
 
     /// The messages of the request for a conversation, without prompt cache markers.
     fn render(self, messages: Vec<Message>, contents: Contents) -> Value {
-        let prompt = crate::model::Prompt {
-            model: self.model.to_owned(),
-            contents,
-            ..testing::prompt(messages)
-        };
+        let prompt = crate::model::Prompt { model: self.model.to_owned(), contents, ..testing::prompt(messages) };
         let request = match self.shape {
-            PromptFormat::AiSdk | PromptFormat::AiSdk7 => {
-                provider::request_in(self.shape, &prompt, PROVIDER)
-            }
+            PromptFormat::AiSdk | PromptFormat::AiSdk7 => provider::request_in(self.shape, &prompt, PROVIDER),
             PromptFormat::OpenAiChat
             | PromptFormat::OpenAiResponses
             | PromptFormat::Anthropic
@@ -158,14 +118,10 @@ impl Case {
 
     /// Reads messages, as written by this model.
     fn import(self, messages: &Value) -> (Vec<Message>, Contents) {
-        let ForeignConversation { messages, flaws } =
-            read(self.shape, &messages.to_string(), "made_");
+        let ForeignConversation { messages, flaws } = read(self.shape, &messages.to_string(), "made_");
         assert_eq!(flaws, [], "{:?}", self.shape);
         let mut import = Import::default();
-        let messages = messages
-            .into_iter()
-            .map(|message| import.message(message, self.model))
-            .collect();
+        let messages = messages.into_iter().map(|message| import.message(message, self.model)).collect();
         (messages, import.contents)
     }
 
@@ -189,14 +145,8 @@ fn unmark(value: &mut Value) {
 
 /// A message by a model of the provider.
 fn written_by(model: &str, parts: Vec<Part>) -> Message {
-    let response = ModelResponse {
-        provider: PROVIDER.to_owned(),
-        ..testing::response(&format!("{PROVIDER}/{model}"))
-    };
-    Message {
-        response: Some(response),
-        ..testing::message(Role::Assistant, parts)
-    }
+    let response = ModelResponse { provider: PROVIDER.to_owned(), ..testing::response(&format!("{PROVIDER}/{model}")) };
+    Message { response: Some(response), ..testing::message(Role::Assistant, parts) }
 }
 
 /// Converts messages to their stored form.
@@ -210,48 +160,22 @@ impl Import {
     fn message(&mut self, message: ForeignMessage, model: &str) -> Message {
         let ForeignMessage { at: _, role, parts } = message;
         let parts = parts.into_iter().map(|part| self.part(part)).collect();
-        if role == Role::Assistant {
-            written_by(model, parts)
-        } else {
-            testing::message(role, parts)
-        }
+        if role == Role::Assistant { written_by(model, parts) } else { testing::message(role, parts) }
     }
 
     fn part(&mut self, part: ForeignPart) -> Part {
-        let ForeignPart {
-            at: _,
-            content,
-            citations,
-            metadata,
-            sanitized,
-        } = part;
+        let ForeignPart { at: _, content, citations, metadata, sanitized } = part;
         let content = match content {
             ForeignContent::Text(text) => Content::Text(text),
             ForeignContent::Reasoning { text, redacted } => Content::Reasoning { text, redacted },
             ForeignContent::Refusal(text) => Content::Refusal(text),
             ForeignContent::Media(media) => Content::Media(self.media(media)),
-            ForeignContent::Call {
-                id,
-                name,
-                arguments,
-            } => {
+            ForeignContent::Call { id, name, arguments } => {
                 self.names.insert(id.clone(), name.clone());
-                let arguments = if arguments.is_empty() {
-                    "{}".to_owned()
-                } else {
-                    arguments
-                };
-                Content::ToolCall(ToolCall {
-                    id: CallId::new(id),
-                    name,
-                    arguments,
-                })
+                let arguments = if arguments.is_empty() { "{}".to_owned() } else { arguments };
+                Content::ToolCall(ToolCall { id: CallId::new(id), name, arguments })
             }
-            ForeignContent::Result {
-                call,
-                parts: given,
-                outcome,
-            } => Content::ToolResult(ToolResult {
+            ForeignContent::Result { call, parts: given, outcome } => Content::ToolResult(ToolResult {
                 name: self.names.get(&call).cloned().unwrap_or_default(),
                 call: CallId::new(call),
                 parts: given.into_iter().map(|given| self.given(given)).collect(),
@@ -263,24 +187,14 @@ impl Import {
                 truncation: None,
                 display_text: String::new(),
             }),
-            ForeignContent::Item {
-                kind,
-                json,
-                title,
-                reader,
-            } => Content::ProviderItem(ProviderItem {
+            ForeignContent::Item { kind, json, title, reader } => Content::ProviderItem(ProviderItem {
                 provider: reader.unwrap_or(PROVIDER).to_owned(),
                 kind,
                 json,
                 title,
             }),
         };
-        Part {
-            content,
-            citations,
-            provider_metadata: metadata,
-            sanitized,
-        }
+        Part { content, citations, provider_metadata: metadata, sanitized }
     }
 
     fn given(&mut self, given: ForeignResultPart) -> OutputPart {
@@ -291,20 +205,12 @@ impl Import {
     }
 
     fn media(&mut self, media: ForeignMedia) -> Media {
-        let ForeignMedia {
-            media_type,
-            filename,
-            source,
-        } = media;
+        let ForeignMedia { media_type, filename, source } = media;
         let source = match source {
             ForeignSource::Url(url) => Source::Url(url),
             ForeignSource::Data(data) => Source::Blob(keep(&mut self.contents, &media_type, data)),
         };
-        Media {
-            media_type,
-            source,
-            filename,
-        }
+        Media { media_type, source, filename }
     }
 }
 
@@ -314,9 +220,5 @@ fn keep(contents: &mut Contents, media_type: &str, data: Vec<u8>) -> BlobRef {
     let id: BlobId = content.id().clone();
     let bytes = data.len() as u64;
     contents.insert(id.clone(), data.into());
-    BlobRef {
-        id,
-        bytes,
-        pixels: None,
-    }
+    BlobRef { id, bytes, pixels: None }
 }

@@ -25,12 +25,7 @@ pub struct WrittenMessage {
 /// Writes a message in this format. `contents` holds the content of those media parts whose content
 /// is to be written; `text_calls` are the text calls of the messages before this one. Writes
 /// nothing for a format that does not belong to another API.
-pub fn write(
-    shape: PromptFormat,
-    message: &Message,
-    contents: &Contents,
-    text_calls: &CustomCalls,
-) -> WrittenMessage {
+pub fn write(shape: PromptFormat, message: &Message, contents: &Contents, text_calls: &CustomCalls) -> WrittenMessage {
     let mut writing = Exporter::new(message, contents);
     let elements = match shape {
         PromptFormat::OpenAiChat => openai::history::write(&mut writing),
@@ -42,8 +37,5 @@ pub fn write(
         PromptFormat::Neutral | PromptFormat::Native => Vec::new(),
     };
     let json = to_raw_value(&elements).expect("a list of JSON is JSON");
-    WrittenMessage {
-        json: json.get().to_owned(),
-        notes: writing.finish(),
-    }
+    WrittenMessage { json: json.get().to_owned(), notes: writing.finish() }
 }

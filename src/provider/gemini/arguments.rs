@@ -87,9 +87,7 @@ fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
         };
     }
     match (value, step) {
-        (Value::Object(object), Step::Key(key)) => {
-            Some(object.entry(key.as_str()).or_insert(Value::Null))
-        }
+        (Value::Object(object), Step::Key(key)) => Some(object.entry(key.as_str()).or_insert(Value::Null)),
         (Value::Array(list), Step::Index(index)) => {
             if *index == list.len() {
                 list.push(Value::Null);
@@ -166,17 +164,9 @@ mod tests {
     fn arguments_that_are_cut_off_or_cannot_be_placed_are_no_object() {
         let one = json!([{"jsonPath": "$.id", "stringValue": "A"}]);
         check(one, false, r#"{"id":"A""#);
-        for path in [
-            "id",
-            "$[0]",
-            "$",
-            "$.a[7]",
-            "$.a[99999999999999999999]",
-            "$.a['b",
-        ] {
+        for path in ["id", "$[0]", "$", "$.a[7]", "$.a[99999999999999999999]", "$.a['b"] {
             let pieces = json!([{"jsonPath": path, "numberValue": 1}]);
-            let pieces: Vec<PartialArg> =
-                serde_json::from_str(&pieces.to_string()).expect("pieces");
+            let pieces: Vec<PartialArg> = serde_json::from_str(&pieces.to_string()).expect("pieces");
             let mut arguments = Arguments::default();
             pieces.iter().for_each(|piece| arguments.add(piece));
             let json = arguments.json(true);

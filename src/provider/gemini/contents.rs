@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     model::{
-        CallId, Content, Media, Message, Part as StoredContent, Prompt, PromptNote, ProviderItem,
-        Role, ToolCall, ToolResult, json::replace_lone_surrogates, message::StoredPart,
+        CallId, Content, Media, Message, Part as StoredContent, Prompt, PromptNote, ProviderItem, Role, ToolCall,
+        ToolResult, json::replace_lone_surrogates, message::StoredPart,
     },
     provider::{
         PastReasoning, authorship,
@@ -47,11 +47,7 @@ pub(super) struct Conversation<'a> {
 
 /// Encodes the conversation of a prompt, for a provider with this configured name and a model of
 /// this family.
-pub(super) fn conversation<'a>(
-    prompt: &'a Prompt,
-    provider: &'a str,
-    family: Family,
-) -> Conversation<'a> {
+pub(super) fn conversation<'a>(prompt: &'a Prompt, provider: &'a str, family: Family) -> Conversation<'a> {
     let stored = prompt.transcript.messages();
     let (system, leading) = inputs::leading_instructions(prompt);
     let mut writer = Writer {
@@ -59,14 +55,10 @@ pub(super) fn conversation<'a>(
         provider,
         family,
         calls: BTreeMap::new(),
-        conversation: Conversation {
-            system,
-            ..Conversation::default()
-        },
+        conversation: Conversation { system, ..Conversation::default() },
     };
     // The results of one response's calls may be several messages.
-    let both_results =
-        |one: &Message, next: &Message| one.role == Role::Tool && next.role == Role::Tool;
+    let both_results = |one: &Message, next: &Message| one.role == Role::Tool && next.role == Role::Tool;
     for group in stored[leading..].chunk_by(both_results) {
         writer.write(group);
     }
@@ -169,11 +161,7 @@ impl<'a> Writer<'a> {
             let thought = matches!(&part.content, Content::Reasoning { .. });
             let stand_in = stand_in.then_some(Cow::Borrowed(UNSIGNED));
             written.extend(data.map(|data| {
-                Part::Own(OwnPart {
-                    data,
-                    thought,
-                    thought_signature: signature.map(Cow::Owned).or(stand_in),
-                })
+                Part::Own(OwnPart { data, thought, thought_signature: signature.map(Cow::Owned).or(stand_in) })
             }));
         }
         written
@@ -181,10 +169,7 @@ impl<'a> Writer<'a> {
 
     fn call(&mut self, call: &'a ToolCall, id: Option<String>) -> Data<'a> {
         let number = self.calls.len();
-        let asked = WrittenCall {
-            number,
-            id: id.clone(),
-        };
+        let asked = WrittenCall { number, id: id.clone() };
         self.calls.insert(&call.id, asked);
         Data::FunctionCall(Call {
             id,
@@ -219,10 +204,9 @@ impl<'a> Writer<'a> {
         let mut after = Vec::new();
         let mut written = Vec::new();
         for (asked, result) in results {
-            let (inside, outside): (Vec<&Media>, Vec<&Media>) =
-                result.media().partition(|medium| {
-                    self.family.media_in_results && media::fits_in_result(medium, contents)
-                });
+            let (inside, outside): (Vec<&Media>, Vec<&Media>) = result
+                .media()
+                .partition(|medium| self.family.media_in_results && media::fits_in_result(medium, contents));
             for medium in &outside {
                 after.push(Part::text(origin_note(result, medium)));
                 after.push(media::part(medium, contents));
@@ -239,10 +223,7 @@ impl<'a> Writer<'a> {
     }
 
     fn asked(&self, call: &CallId) -> WrittenCall {
-        let unknown = || WrittenCall {
-            number: usize::MAX,
-            id: None,
-        };
+        let unknown = || WrittenCall { number: usize::MAX, id: None };
         self.calls.get(call).cloned().unwrap_or_else(unknown)
     }
 
@@ -267,10 +248,7 @@ impl<'a> Writer<'a> {
         }
         match self.conversation.contents.last_mut() {
             Some(last) if last.role == speaker => last.parts.extend(parts),
-            Some(_) | None => self.conversation.contents.push(Written {
-                role: speaker,
-                parts,
-            }),
+            Some(_) | None => self.conversation.contents.push(Written { role: speaker, parts }),
         }
     }
 }
@@ -294,9 +272,7 @@ fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
 
 /// The strings in the metadata that this kind of provider attached to a part.
 fn attached(part: &StoredContent) -> BTreeMap<String, String> {
-    let words = authorship::attached_metadata(KIND, part)
-        .into_iter()
-        .flatten();
+    let words = authorship::attached_metadata(KIND, part).into_iter().flatten();
     words
         .filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
         .filter(|(_, word)| !word.is_empty())

@@ -32,12 +32,7 @@ use crate::{
 };
 
 /// Fields of a part that are not its content.
-const NON_CONTENT_FIELDS: &[&str] = &[
-    "thought",
-    "thoughtSignature",
-    "partMetadata",
-    "videoMetadata",
-];
+const NON_CONTENT_FIELDS: &[&str] = &["thought", "thoughtSignature", "partMetadata", "videoMetadata"];
 
 /// Limit on the bytes that are buffered until they are emitted: streamed arguments, and metadata of
 /// the whole response.
@@ -119,9 +114,7 @@ impl Decoder {
         self.attached.extend(attached);
         let held: usize = self.attached.values().map(|raw| raw.get().len()).sum();
         if held > MAX_HELD_BYTES {
-            return Err(Fault::oversized(
-                "the metadata of the response is too large",
-            ));
+            return Err(Fault::oversized("the metadata of the response is too large"));
         }
         Ok(())
     }
@@ -145,10 +138,7 @@ impl Decoder {
     /// signature.
     fn other(&mut self, raw: &RawValue, signature: String, chunks: &mut Chunks) {
         let fields = lenient::members(raw.get());
-        match fields
-            .keys()
-            .find(|key| !NON_CONTENT_FIELDS.contains(&key.as_str()))
-        {
+        match fields.keys().find(|key| !NON_CONTENT_FIELDS.contains(&key.as_str())) {
             Some(kind) => {
                 self.interrupt(chunks);
                 self.has_content = true;
@@ -233,9 +223,7 @@ impl Decoder {
         let FunctionCall { id, name, args, .. } = call;
         let has_arguments = args.is_some() || call.partial_args.is_some();
         if name.0.is_empty() && self.open.is_none() && has_arguments {
-            return Err(Fault::broken(
-                "the response contains a tool call without a name",
-            ));
+            return Err(Fault::broken("the response contains a tool call without a name"));
         }
         if !name.0.is_empty() {
             self.interrupt(chunks);
@@ -243,11 +231,7 @@ impl Decoder {
             let index = self.calls;
             self.calls += 1;
             let own = call_metadata(signature, &id.0);
-            chunks.push(Chunk::ToolCall {
-                index,
-                id: id.0,
-                name: names::unescape(name.0),
-            });
+            chunks.push(Chunk::ToolCall { index, id: id.0, name: names::unescape(name.0) });
             if !own.is_empty() {
                 chunks.attach_to_call(index, KIND, own);
             }
@@ -255,19 +239,14 @@ impl Decoder {
                 let json = args.get().to_owned();
                 chunks.push(Chunk::ToolInput { index, json });
             } else {
-                self.open = Some(OpenCall {
-                    index,
-                    arguments: Arguments::default(),
-                });
+                self.open = Some(OpenCall { index, arguments: Arguments::default() });
             }
         }
         if let Some(open) = &mut self.open {
             let pieces = call.partial_args.unwrap_or_default();
             pieces.iter().for_each(|piece| open.arguments.add(piece));
             if open.arguments.bytes() > MAX_HELD_BYTES {
-                return Err(Fault::oversized(
-                    "the arguments of a tool call are too large",
-                ));
+                return Err(Fault::oversized("the arguments of a tool call are too large"));
             }
         }
         if call.will_continue != Some(true) {
@@ -352,19 +331,14 @@ fn parse_part(raw: &RawValue) -> Result<ResponsePart, Fault> {
     };
     match serde_json::from_str(raw.get()) {
         Ok(said) => Ok(said),
-        Err(_) if is_call() => Err(Fault::broken(
-            "the response contains a tool call that cannot be parsed",
-        )),
+        Err(_) if is_call() => Err(Fault::broken("the response contains a tool call that cannot be parsed")),
         Err(_) => Ok(ResponsePart::default()),
     }
 }
 
 /// Maps a finish reason. An unknown value ends a complete response.
 fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
-    let failed = |kind, message: &str| Fault {
-        code: word.to_owned(),
-        ..Fault::new(kind, message)
-    };
+    let failed = |kind, message: &str| Fault { code: word.to_owned(), ..Fault::new(kind, message) };
     match word.to_ascii_uppercase().as_str() {
         "MAX_TOKENS" => Ok(FinishReason::Length),
         "SAFETY"
@@ -378,17 +352,12 @@ fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR" => Ok(FinishReason::ContentFilter),
         // The model may succeed on the next attempt.
-        "MALFORMED_FUNCTION_CALL"
-        | "UNEXPECTED_TOOL_CALL"
-        | "TOO_MANY_TOOL_CALLS"
-        | "MALFORMED_RESPONSE" => Err(failed(
-            Kind::Broken,
-            "the model generated a tool call that the service could not parse",
-        )),
-        "MISSING_THOUGHT_SIGNATURE" => Err(failed(
-            Kind::BadRequest,
-            "the service requires a thought signature that the request does not contain",
-        )),
+        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" | "MALFORMED_RESPONSE" => {
+            Err(failed(Kind::Broken, "the model generated a tool call that the service could not parse"))
+        }
+        "MISSING_THOUGHT_SIGNATURE" => {
+            Err(failed(Kind::BadRequest, "the service requires a thought signature that the request does not contain"))
+        }
         _ if calls => Ok(FinishReason::ToolCalls),
         _ => Ok(FinishReason::Stop),
     }
@@ -403,9 +372,7 @@ fn attach(signature: &str, chunks: &mut Chunks) {
 fn call_metadata(signature: &str, id: &str) -> Map<String, Value> {
     let fields = [("thoughtSignature", signature), ("id", id)].into_iter();
     let given = fields.filter(|(_, word)| !word.is_empty());
-    given
-        .map(|(key, word)| (key.to_owned(), json!(word)))
-        .collect()
+    given.map(|(key, word)| (key.to_owned(), json!(word))).collect()
 }
 
 /// Returns `None` for an empty or unset value, such as `FINISH_REASON_UNSPECIFIED`.

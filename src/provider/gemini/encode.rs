@@ -30,11 +30,7 @@ pub(super) struct EncodeOptions<'a> {
 pub(super) fn request(prompt: &Prompt, manner: &EncodeOptions<'_>) -> Request {
     let (mut body, left_out) = content(prompt, manner);
     options::write(&mut body, prompt, &manner.model);
-    Request {
-        shape: PromptFormat::Gemini,
-        body: body.bytes(),
-        left_out,
-    }
+    Request { shape: PromptFormat::Gemini, body: body.bytes(), left_out }
 }
 
 /// Encodes the request for a token count. At Vertex AI it is the prompt itself; elsewhere it
@@ -96,11 +92,7 @@ fn lone_references(schema: &str) -> Cow<'_, str> {
     };
     let before = value.clone();
     remove_beside_references(&mut value);
-    if value == before {
-        Cow::Borrowed(schema)
-    } else {
-        Cow::Owned(value.to_string())
-    }
+    if value == before { Cow::Borrowed(schema) } else { Cow::Owned(value.to_string()) }
 }
 
 fn remove_beside_references(value: &mut Value) {
@@ -119,9 +111,5 @@ fn remove_beside_references(value: &mut Value) {
 /// The resource path of a model. A name with a slash, such as that of a tuned model, is already a
 /// path.
 pub(super) fn resource(model: &str) -> String {
-    if model.contains('/') {
-        model.to_owned()
-    } else {
-        format!("models/{model}")
-    }
+    if model.contains('/') { model.to_owned() } else { format!("models/{model}") }
 }

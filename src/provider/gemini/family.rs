@@ -70,11 +70,7 @@ fn budget(name: &str) -> Thinking {
         name if name.contains("lite") => (512, 24_576, true),
         _ => (1, 24_576, true),
     };
-    Thinking::Budget {
-        min: least,
-        max: most,
-        off,
-    }
+    Thinking::Budget { min: least, max: most, off }
 }
 
 /// The generation of a model: 2.5 for `gemini-2.5-flash-lite`, 3 for `gemini-3-pro-preview`, 1 for
@@ -99,16 +95,8 @@ mod tests {
 
     #[test]
     fn a_model_is_known_by_its_generation() {
-        let flash = Thinking::Budget {
-            min: 1,
-            max: 24_576,
-            off: true,
-        };
-        let pro = Thinking::Budget {
-            min: 128,
-            max: 32_768,
-            off: false,
-        };
+        let flash = Thinking::Budget { min: 1, max: 24_576, off: true };
+        let pro = Thinking::Budget { min: 128, max: 32_768, off: false };
         for (name, thinking, newest) in [
             ("gemini-pro", Thinking::Never, false),
             ("gemini-exp-1206", Thinking::Never, false),
@@ -125,16 +113,10 @@ mod tests {
         ] {
             let family = Family::of(&ModelInfo::unknown(name));
             assert_eq!(family.thinking, thinking, "{name}");
-            assert_eq!(
-                (family.signs_calls, family.media_in_results),
-                (newest, newest),
-                "{name}"
-            );
+            assert_eq!((family.signs_calls, family.media_in_results), (newest, newest), "{name}");
         }
-        let gemma = ModelInfo {
-            reasoning_efforts: Some(COMMON_LEVELS.to_vec()),
-            ..ModelInfo::unknown("gemma-4-31b-it")
-        };
+        let gemma =
+            ModelInfo { reasoning_efforts: Some(COMMON_LEVELS.to_vec()), ..ModelInfo::unknown("gemma-4-31b-it") };
         assert_eq!(Family::of(&gemma).thinking, Thinking::Level);
     }
 }

@@ -87,17 +87,11 @@ fn function_call(call: &ToolCall, arguments: Box<RawValue>) -> Box<RawValue> {
 
 fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let results = writing.results();
-    results
-        .map(|(at, result)| plain(&function_response(at, result, writing)))
-        .collect()
+    results.map(|(at, result)| plain(&function_response(at, result, writing))).collect()
 }
 
 /// Writes a tool result: its texts joined, then its media.
-fn function_response<'a>(
-    position: usize,
-    result: &'a ToolResult,
-    writing: &mut Exporter<'a>,
-) -> Value {
+fn function_response<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
     let name = match result.outcome {
         ToolOutcome::Success => "output",
         ToolOutcome::Error => "error",
@@ -128,12 +122,8 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> 
     let media_type = media.essence();
     let (name, mut source) = match writing.media_location(position, media) {
         None => return json!({"text": UNSUPPORTED_TEXT}),
-        Some(MediaLocation::Inline(data)) => {
-            ("inlineData", json!({"mimeType": media_type, "data": data}))
-        }
-        Some(MediaLocation::Url(url)) => {
-            ("fileData", json!({"mimeType": media_type, "fileUri": url}))
-        }
+        Some(MediaLocation::Inline(data)) => ("inlineData", json!({"mimeType": media_type, "data": data})),
+        Some(MediaLocation::Url(url)) => ("fileData", json!({"mimeType": media_type, "fileUri": url})),
     };
     if !media.filename.is_empty() {
         source["displayName"] = json!(media.filename);

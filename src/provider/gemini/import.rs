@@ -9,20 +9,14 @@ use super::{KIND, items, names};
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-        ForeignPart as Part, Importer, Node, Object, PDF, at_url, decode_base64, inline,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
+        Node, Object, PDF, at_url, decode_base64, inline,
     },
 };
 
 /// Kinds of parts in model contents that only the service can read.
-const ITEMS: [&str; 6] = [
-    "executableCode",
-    "codeExecutionResult",
-    "inlineData",
-    "fileData",
-    "toolCall",
-    "toolResponse",
-];
+const ITEMS: [&str; 6] =
+    ["executableCode", "codeExecutionResult", "inlineData", "fileData", "toolCall", "toolResponse"];
 
 /// Whether parts of this kind can be read only by the service.
 pub(super) fn is_item(kind: &str) -> bool {
@@ -61,11 +55,7 @@ impl Calls {
 
     /// Removes and returns the first call with this id, or with this name if `id` is empty.
     fn take(&mut self, name: &str, id: &str) -> Option<OpenCall> {
-        let named = if id.is_empty() {
-            self.by_name.get(name)
-        } else {
-            self.by_id.get(id)
-        };
+        let named = if id.is_empty() { self.by_name.get(name) } else { self.by_id.get(id) };
         let number = *named?.first()?;
         let open = self.open.remove(&number)?;
         let by_name = self.by_name.get_mut(&open.name);
@@ -165,12 +155,7 @@ fn medium(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia>
 }
 
 /// Reads a tool result. One without an id belongs to the first open call of that tool.
-fn result(
-    part: &Object<'_>,
-    response: &Object<'_>,
-    calls: &mut Calls,
-    reading: &mut Importer<'_>,
-) -> Part {
+fn result(part: &Object<'_>, response: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) -> Part {
     let name = names::unescape(response.required("name", reading));
     let id = response.string("id", reading);
     let call = match calls.take(&name, &id) {
@@ -263,16 +248,9 @@ fn called(
         own.insert("id".to_owned(), Value::String(given.clone()));
         given
     };
-    calls.add(OpenCall {
-        name: name.clone(),
-        id: id.clone(),
-    });
+    calls.add(OpenCall { name: name.clone(), id: id.clone() });
     let arguments = call.get("args").map(|args| args.json());
-    let content = Content::Call {
-        id,
-        name,
-        arguments: arguments.unwrap_or_default(),
-    };
+    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
     Some(Part::new(part.at(), content).with_metadata(KIND, own))
 }
 
@@ -312,17 +290,8 @@ mod tests {
             .parts
             .iter()
             .map(|part| {
-                let Content::Result {
-                    call,
-                    parts: given,
-                    outcome,
-                } = &part.content
-                else {
-                    panic!("{part:?}")
-                };
-                let [Given::Text(text)] = given.as_slice() else {
-                    panic!("{given:?}")
-                };
+                let Content::Result { call, parts: given, outcome } = &part.content else { panic!("{part:?}") };
+                let [Given::Text(text)] = given.as_slice() else { panic!("{given:?}") };
                 (call.clone(), text.clone(), *outcome)
             })
             .collect();
@@ -331,10 +300,7 @@ mod tests {
             ("made_1", "A", Outcome::Success),
             ("made_3", r#"{"a":1,"b":2}"#, Outcome::Success),
         ];
-        assert_eq!(
-            results,
-            expected.map(|(call, text, outcome)| (call.to_owned(), text.to_owned(), outcome))
-        );
+        assert_eq!(results, expected.map(|(call, text, outcome)| (call.to_owned(), text.to_owned(), outcome)));
         assert_eq!(messages[3].role, Role::User);
     }
 }

@@ -58,6 +58,5 @@ fn kept(kind: &str, json: String, value: &Value) -> String {
 
 /// Whether a part can be sent back. A part whose content was not stored cannot.
 pub(super) fn is_whole(item: &ProviderItem) -> bool {
-    item.kind != INLINE_DATA
-        || lenient::value(&item.json).is_none_or(|part| !part[INLINE_DATA]["data"].is_null())
+    item.kind != INLINE_DATA || lenient::value(&item.json).is_none_or(|part| !part[INLINE_DATA]["data"].is_null())
 }

@@ -14,13 +14,7 @@ use crate::{
 };
 
 /// Image types that models accept.
-const PICTURES: [&str; 5] = [
-    "image/png",
-    "image/jpeg",
-    "image/webp",
-    "image/heic",
-    "image/heif",
-];
+const PICTURES: [&str; 5] = ["image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"];
 
 const PDF: &str = "application/pdf";
 
@@ -52,10 +46,7 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> Part<'a> {
 /// The data of an encoded media part.
 pub(super) fn data<'a>(media: &'a Media, contents: &Contents) -> Data<'a> {
     match &media.source {
-        Source::Url(url) => Data::FileData(FileData {
-            mime_type: media.essence(),
-            file_uri: url,
-        }),
+        Source::Url(url) => Data::FileData(FileData { mime_type: media.essence(), file_uri: url }),
         Source::Blob(kept) => match contents.get(&kept.id) {
             Some(content) => Data::InlineData(InlineData {
                 mime_type: media_type::of(media, content),
@@ -68,8 +59,6 @@ pub(super) fn data<'a>(media: &'a Media, contents: &Contents) -> Data<'a> {
 
 /// Whether a tool result can contain this media.
 pub(super) fn fits_in_result(media: &Media, contents: &Contents) -> bool {
-    let here = media
-        .blob()
-        .is_some_and(|kept| contents.get(&kept.id).is_some());
+    let here = media.blob().is_some_and(|kept| contents.get(&kept.id).is_some());
     here && IN_RESULTS.contains(&media.essence().as_str())
 }

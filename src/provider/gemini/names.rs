@@ -7,11 +7,7 @@ use crate::provider::call_names;
 /// Escapes a name with a leading underscore if the service would reject it. A name that looks like
 /// an escaped one is escaped too.
 pub(super) fn escape(name: &str) -> Cow<'_, str> {
-    if needs_escape(name) {
-        Cow::Owned(format!("_{name}"))
-    } else {
-        Cow::Borrowed(name)
-    }
+    if needs_escape(name) { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name) }
 }
 
 /// The name of a call that is sent back, or of its result. The model may have invented the name.
@@ -36,8 +32,7 @@ pub(super) fn unescape(name: String) -> String {
 
 /// Whether the first character after any underscores is a digit or a dash.
 fn needs_escape(name: &str) -> bool {
-    name.trim_start_matches('_')
-        .starts_with(|first: char| first.is_ascii_digit() || first == '-')
+    name.trim_start_matches('_').starts_with(|first: char| first.is_ascii_digit() || first == '-')
 }
 
 #[cfg(test)]

@@ -34,15 +34,10 @@ pub(super) const MAX_STOPS: usize = 5;
 pub(super) fn nearest_supported(model: &ModelInfo, wanted: &Generation) -> Generation {
     let nearest = |effort: ReasoningEffort| match Family::of(model).thinking {
         Thinking::Level => effort.nearest_of(model.effort_levels().unwrap_or(&COMMON_LEVELS)),
-        Thinking::Budget { off: false, .. } if effort == ReasoningEffort::None => {
-            Some(ReasoningEffort::Minimal)
-        }
+        Thinking::Budget { off: false, .. } if effort == ReasoningEffort::None => Some(ReasoningEffort::Minimal),
         Thinking::Budget { .. } | Thinking::Never => Some(effort),
     };
-    Generation {
-        reasoning_effort: wanted.reasoning_effort.and_then(nearest),
-        ..wanted.clone()
-    }
+    Generation { reasoning_effort: wanted.reasoning_effort.and_then(nearest), ..wanted.clone() }
 }
 
 /// The settings that the model does not support.
@@ -64,10 +59,7 @@ pub(super) fn unsupported_settings(model: &ModelInfo, wanted: &Generation) -> Ve
 }
 
 /// The settings that the model does not support together with tools.
-pub(super) fn unsupported_settings_with_tools(
-    model: &ModelInfo,
-    wanted: &Generation,
-) -> Vec<Unsupported> {
+pub(super) fn unsupported_settings_with_tools(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let no_json = !Family::of(model).json_with_tools;
     let check = (Setting::ResponseFormat, no_json, why::JSON_WITH_TOOLS);
     rejected(wanted, [check])
@@ -86,9 +78,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, model: &ModelInfo) {
     let own = options_of(KIND, options);
     body.merge(KIND, options, RESERVED_FIELDS);
     for (name, mut fields) in MERGED.into_iter().zip(merged) {
-        let given = own
-            .get(name)
-            .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok());
+        let given = own.get(name).and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok());
         for (key, value) in given.into_iter().flatten() {
             extend(&mut fields, key, value);
         }
@@ -135,28 +125,16 @@ fn schema(format: &ResponseFormat) -> Option<Value> {
 }
 
 /// The `thinkingConfig` field of a request. Returns `None` to leave it to the model.
-pub(super) fn thinking(
-    kind: Thinking,
-    effort: Option<ReasoningEffort>,
-    budget: Option<u32>,
-) -> Option<Value> {
+pub(super) fn thinking(kind: Thinking, effort: Option<ReasoningEffort>, budget: Option<u32>) -> Option<Value> {
     match kind {
         Thinking::Never => None,
         Thinking::Level => {
             let level = level(effort?)?;
             Some(json!({"thinkingLevel": level, "includeThoughts": true}))
         }
-        Thinking::Budget {
-            min: least,
-            max: most,
-            off,
-        } => {
+        Thinking::Budget { min: least, max: most, off } => {
             let wanted = budget.or(effort.map(budget_tokens))?;
-            let budget = if wanted == 0 && off {
-                0
-            } else {
-                wanted.clamp(least, most)
-            };
+            let budget = if wanted == 0 && off { 0 } else { wanted.clamp(least, most) };
             Some(json!({"thinkingBudget": budget, "includeThoughts": budget > 0}))
         }
     }

@@ -14,8 +14,7 @@ use super::{
 use crate::{
     model::{DeclaredModel, Generation, Media, Prompt, Role, generation::Unsupported},
     provider::{
-        CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream,
-        Rules,
+        CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
         discovery::Family,
         http::{Call, Settings, SetupError},
@@ -38,21 +37,14 @@ impl Gemini {
     /// # Errors
     ///
     /// Returns [`SetupError`] if the settings or model names are invalid.
-    pub fn new(
-        name: &str,
-        settings: Settings,
-        declared: BTreeMap<String, DeclaredModel>,
-    ) -> Result<Self, SetupError> {
+    pub fn new(name: &str, settings: Settings, declared: BTreeMap<String, DeclaredModel>) -> Result<Self, SetupError> {
         let names = ModelNames::InPath;
         let connection = Connection::new(name, settings, declared, names)?;
         Ok(Self { connection })
     }
 
     fn manner(&self, model: &str) -> EncodeOptions<'_> {
-        EncodeOptions {
-            provider: &self.connection.name,
-            model: self.connection.info(model),
-        }
+        EncodeOptions { provider: &self.connection.name, model: self.connection.info(model) }
     }
 
     fn is_vertex(&self) -> bool {
@@ -67,11 +59,7 @@ impl Provider for Gemini {
     }
 
     fn service(&self) -> Option<&str> {
-        Some(if self.is_vertex() {
-            "gemini-vertex"
-        } else {
-            KIND
-        })
+        Some(if self.is_vertex() { "gemini-vertex" } else { KIND })
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
@@ -92,11 +80,7 @@ impl Provider for Gemini {
         options::unsupported_settings(model, wanted)
     }
 
-    fn unsupported_settings_with_tools(
-        &self,
-        model: &ModelInfo,
-        wanted: &Generation,
-    ) -> Vec<Unsupported> {
+    fn unsupported_settings_with_tools(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
         options::unsupported_settings_with_tools(model, wanted)
     }
 
@@ -105,8 +89,7 @@ impl Provider for Gemini {
     }
 
     fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::unsupported_media(media, role)
-            .or_else(|| self.connection.unsupported_media(model, media, role))
+        media::unsupported_media(media, role).or_else(|| self.connection.unsupported_media(model, media, role))
     }
 
     fn rules(&self, model: &ModelInfo) -> Option<Rules> {
@@ -160,9 +143,6 @@ impl Provider for Gemini {
 
 /// Encodes a prompt as for Gemini itself, for a model of another provider.
 pub(crate) fn request(prompt: &Prompt) -> Request {
-    let manner = EncodeOptions {
-        provider: "",
-        model: ModelInfo::unknown(&prompt.model),
-    };
+    let manner = EncodeOptions { provider: "", model: ModelInfo::unknown(&prompt.model) };
     encode::request(prompt, &manner)
 }

@@ -75,15 +75,9 @@ mod tests {
         for given in reports {
             report.add(&to_raw_value(given).expect("JSON"));
         }
-        let numbers = report.read().map(|usage| {
-            [
-                usage.input,
-                usage.output,
-                usage.reasoning,
-                usage.cache_read,
-                usage.cache_write,
-            ]
-        });
+        let numbers = report
+            .read()
+            .map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]);
         assert_eq!(numbers, expected, "{reports:?}");
     }
 
@@ -105,13 +99,7 @@ mod tests {
             report.add(&to_raw_value(&given).expect("JSON"));
             report.without_tools().map(|usage| {
                 assert_eq!(usage.provider_tool_calls, 0);
-                [
-                    usage.input,
-                    usage.output,
-                    usage.reasoning,
-                    usage.cache_read,
-                    usage.cache_write,
-                ]
+                [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]
             })
         };
         assert_eq!(
@@ -120,10 +108,7 @@ mod tests {
             ),
             Some([91, 93 + 211, 211, 91, 0])
         );
-        assert_eq!(
-            sent(json!({"promptTokenCount": 91, "candidatesTokenCount": 9})),
-            None
-        );
+        assert_eq!(sent(json!({"promptTokenCount": 91, "candidatesTokenCount": 9})), None);
         assert_eq!(sent(json!({"toolUsePromptTokenCount": 574})), None);
     }
 
@@ -144,14 +129,9 @@ mod tests {
         check(&[], None);
         check(&[json!({"trafficType": "ON_DEMAND"}), json!([1])], None);
         check(
-            &[
-                json!({"promptTokenCount": u64::MAX, "cachedContentTokenCount": 7, "thoughtsTokenCount": "3"}),
-            ],
+            &[json!({"promptTokenCount": u64::MAX, "cachedContentTokenCount": 7, "thoughtsTokenCount": "3"})],
             Some([i32::MAX as u32, 3, 3, 7, 0]),
         );
-        check(
-            &[json!({"promptTokenCount": 5, "cachedContentTokenCount": 7})],
-            Some([5, 0, 0, 5, 0]),
-        );
+        check(&[json!({"promptTokenCount": 5, "cachedContentTokenCount": 7})], Some([5, 0, 0, 5, 0]));
     }
 }

@@ -133,11 +133,7 @@ pub(super) enum Tools<'a> {
 impl<'a> Part<'a> {
     /// A part without a signature.
     pub(super) fn new(data: Data<'a>) -> Self {
-        Self::Own(OwnPart {
-            data,
-            thought: false,
-            thought_signature: None,
-        })
+        Self::Own(OwnPart { data, thought: false, thought_signature: None })
     }
 
     /// A text part.

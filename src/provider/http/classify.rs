@@ -24,14 +24,10 @@ pub enum ErrorSource {
 /// if this differs from the default of the kind.
 const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("insufficient_quota", Kind::RateLimited, Some(false)),
-    (
-        "exceeded_current_quota_error",
-        Kind::RateLimited,
-        Some(false),
-    ), // Moonshot: used up, or suspended
-    ("1113", Kind::RateLimited, Some(false)), // Z.ai: no balance
-    ("usage_not_included", Kind::RateLimited, Some(false)), // ChatGPT: not in the plan
-    ("usage_limit_reached", Kind::RateLimited, Some(false)), // ChatGPT: the plan is used up
+    ("exceeded_current_quota_error", Kind::RateLimited, Some(false)), // Moonshot: used up, or suspended
+    ("1113", Kind::RateLimited, Some(false)),                         // Z.ai: no balance
+    ("usage_not_included", Kind::RateLimited, Some(false)),           // ChatGPT: not in the plan
+    ("usage_limit_reached", Kind::RateLimited, Some(false)),          // ChatGPT: the plan is used up
     ("invalid_api_key", Kind::Auth, None),
     ("authentication_error", Kind::Auth, None),
     ("API_KEY_INVALID", Kind::Auth, None),
@@ -101,10 +97,7 @@ const CLOSED_ACCOUNT: &[&str] = &[
 ];
 
 /// Phrases of services that respond with 400 to an invalid key.
-const WRONG_KEY: &[&str] = &[
-    "(?:incorrect|invalid) api[ _-]?key",
-    "api key (?:is )?(?:not valid|invalid)",
-];
+const WRONG_KEY: &[&str] = &["(?:incorrect|invalid) api[ _-]?key", "api key (?:is )?(?:not valid|invalid)"];
 
 /// The fault for an error that arrived as an event of a stream.
 pub fn event_fault(data: &str) -> Fault {
@@ -122,18 +115,12 @@ pub fn error_fault(error: &RawValue) -> Fault {
 /// Converts an error to a fault.
 pub fn fault(place: ErrorSource, said: &ReportedError) -> Fault {
     let (kind, should_retry) = kind(place, said);
-    let message = if said.message.is_empty() {
-        default_message(place, kind)
-    } else {
-        said.message.clone()
-    };
+    let message = if said.message.is_empty() { default_message(place, kind) } else { said.message.clone() };
     Fault {
         kind,
         message,
         code: said.code(),
-        retry_after: said
-            .retry_after
-            .or_else(|| retry_after::delay_in_message(&said.message)),
+        retry_after: said.retry_after.or_else(|| retry_after::delay_in_message(&said.message)),
         should_retry,
     }
 }
@@ -154,9 +141,7 @@ fn kind(place: ErrorSource, said: &ReportedError) -> (Kind, Option<bool>) {
     }
     let words = &said.message;
     match status {
-        Some(400 | 402 | 403 | 429) | None if CLOSED_ACCOUNTS.is_match(words) => {
-            (Kind::RateLimited, Some(false))
-        }
+        Some(400 | 402 | 403 | 429) | None if CLOSED_ACCOUNTS.is_match(words) => (Kind::RateLimited, Some(false)),
         Some(400) if WRONG_KEYS.is_match(words) => (Kind::Auth, None),
         Some(403) if said.flagged => (Kind::BadRequest, None),
         Some(401 | 403) => (Kind::Auth, None),

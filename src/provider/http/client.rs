@@ -41,13 +41,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Headers with the service's id of a request, the most common first.
-const REQUEST_ID_HEADERS: &[&str] = &[
-    "x-request-id",
-    "request-id",
-    "x-generation-id",
-    "mistral-correlation-id",
-    "cf-ray",
-];
+const REQUEST_ID_HEADERS: &[&str] =
+    &["x-request-id", "request-id", "x-generation-id", "mistral-correlation-id", "cf-ray"];
 
 /// How a service is reached.
 #[derive(Debug, Clone)]
@@ -64,11 +59,7 @@ pub struct Settings {
 impl Settings {
     /// Settings for a service that no test calls.
     pub(crate) fn nowhere() -> Self {
-        Self {
-            base_url: "http://127.0.0.1:9/v1".to_owned(),
-            headers: Vec::new(),
-            http: HttpConfig::default(),
-        }
+        Self { base_url: "http://127.0.0.1:9/v1".to_owned(), headers: Vec::new(), http: HttpConfig::default() }
     }
 }
 
@@ -108,10 +99,7 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Client")
-            .field("provider", &self.provider)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Client").field("provider", &self.provider).finish_non_exhaustive()
     }
 }
 
@@ -122,19 +110,13 @@ impl Client {
     ///
     /// Returns [`SetupError`] if the settings are invalid or the HTTP client cannot be created.
     pub fn new(provider: &str, settings: Settings) -> Result<Self, SetupError> {
-        let Settings {
-            base_url,
-            headers: mut given,
-            http: config,
-        } = settings;
+        let Settings { base_url, headers: mut given, http: config } = settings;
         for (name, value) in &config.headers {
             let known = name.parse::<HeaderName>();
             let known = known.map_err(|_| SetupError::HeaderName(name.clone()))?;
             given.push((known, value.clone()));
         }
-        let base_url: Url = base_url
-            .parse()
-            .map_err(|error| SetupError::BaseUrl(format!("{error}")))?;
+        let base_url: Url = base_url.parse().map_err(|error| SetupError::BaseUrl(format!("{error}")))?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(config.connect_timeout)
@@ -152,9 +134,7 @@ impl Client {
         if is_loopback(&base_url) {
             builder = builder.no_proxy();
         }
-        let http = builder
-            .build()
-            .map_err(|error| SetupError::Client(causes(&error)))?;
+        let http = builder.build().map_err(|error| SetupError::Client(causes(&error)))?;
         let mut headers = HeaderMap::new();
         let mut secrets = Vec::new();
         for (name, secret) in given {
@@ -164,14 +144,7 @@ impl Client {
             headers.insert(name, value);
             secrets.extend(secret_parts(secret.expose_secret()));
         }
-        Ok(Self {
-            provider: provider.to_owned(),
-            http,
-            base_url,
-            headers,
-            secrets,
-            config,
-        })
+        Ok(Self { provider: provider.to_owned(), http, base_url, headers, secrets, config })
     }
 
     /// The host of the base URL.
@@ -190,23 +163,13 @@ impl Client {
     }
 
     /// Sends a request for an event stream and waits for the head of a successful response.
-    pub(super) async fn send(
-        &self,
-        path: &str,
-        headers: &HeaderMap,
-        body: Vec<u8>,
-    ) -> Result<Response, Error> {
+    pub(super) async fn send(&self, path: &str, headers: &HeaderMap, body: Vec<u8>) -> Result<Response, Error> {
         let url = self.url(path);
         self.post(url, "text/event-stream", headers, body).await
     }
 
     /// Sends a request whose response is a single JSON value.
-    pub(crate) async fn request_json(
-        &self,
-        path: &str,
-        headers: &HeaderMap,
-        body: Vec<u8>,
-    ) -> Result<Value, Error> {
+    pub(crate) async fn request_json(&self, path: &str, headers: &HeaderMap, body: Vec<u8>) -> Result<Value, Error> {
         self.post_json(self.url(path), headers, body).await
     }
 
@@ -234,17 +197,11 @@ impl Client {
     }
 
     async fn fetch_json(&self, url: Url) -> Result<Value, Error> {
-        let request = self
-            .http
-            .get(url)
-            .headers(self.headers.clone())
-            .header(header::ACCEPT, "application/json");
+        let request = self.http.get(url).headers(self.headers.clone()).header(header::ACCEPT, "application/json");
         let mut response = self.send_request(request).await?;
         let answer = self.read(&mut response, MAX_LIST_BYTES + 1).await;
         let value = if answer.len() > MAX_LIST_BYTES {
-            Err(format!(
-                "its response is larger than {MAX_LIST_BYTES} bytes"
-            ))
+            Err(format!("its response is larger than {MAX_LIST_BYTES} bytes"))
         } else {
             let text = String::from_utf8_lossy(&answer);
             lenient::value(&text).ok_or_else(|| "its response is not JSON".to_owned())
@@ -252,12 +209,7 @@ impl Client {
         value.map_err(|why| self.unreadable(why, &response))
     }
 
-    async fn post_json(
-        &self,
-        url: Url,
-        headers: &HeaderMap,
-        body: Vec<u8>,
-    ) -> Result<Value, Error> {
+    async fn post_json(&self, url: Url, headers: &HeaderMap, body: Vec<u8>) -> Result<Value, Error> {
         let mut response = self.post(url, "application/json", headers, body).await?;
         let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
         let value = serde_json::from_slice(&answer);
@@ -301,11 +253,7 @@ impl Client {
                 return Err(self.error(read_timeout_fault(self.config.first_byte_timeout), 0, ""));
             }
         };
-        if response.status() == StatusCode::OK {
-            Ok(response)
-        } else {
-            Err(self.response_error(response).await)
-        }
+        if response.status() == StatusCode::OK { Ok(response) } else { Err(self.response_error(response).await) }
     }
 
     /// The error for a response that is not an event stream.
@@ -319,10 +267,7 @@ impl Client {
             content_type_fault(headers, said)
         } else {
             let fault = classify::fault(ErrorSource::Body(status.as_u16()), &said);
-            Fault {
-                should_retry: retry_after::should_retry(headers).or(fault.should_retry),
-                ..fault
-            }
+            Fault { should_retry: retry_after::should_retry(headers).or(fault.should_retry), ..fault }
         };
         self.error(fault, status.as_u16(), request_id(headers))
     }
@@ -383,8 +328,7 @@ impl Client {
 
     /// Redacts secrets, because a service may repeat what it was sent.
     fn redact(&self, text: String) -> String {
-        let hide =
-            |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
+        let hide = |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
         self.secrets.iter().fold(text, hide)
     }
 }
@@ -404,21 +348,14 @@ fn too_large(bytes: usize, most: u64) -> Fault {
 /// The fault for a read that timed out after `patience`.
 pub(super) fn read_timeout_fault(patience: Duration) -> Fault {
     let seconds = patience.as_secs_f32();
-    Fault::new(
-        Kind::Timeout,
-        format!("received no data for {seconds} seconds"),
-    )
+    Fault::new(Kind::Timeout, format!("received no data for {seconds} seconds"))
 }
 
 /// The fault for a connection that failed or broke.
 pub(super) fn unreachable(error: &reqwest::Error) -> Fault {
     match error {
-        error if error.is_connect() && error.is_timeout() => {
-            Fault::new(Kind::Timeout, "connecting timed out")
-        }
-        error if error.is_connect() => {
-            Fault::broken(format!("cannot be reached: {}", causes(error)))
-        }
+        error if error.is_connect() && error.is_timeout() => Fault::new(Kind::Timeout, "connecting timed out"),
+        error if error.is_connect() => Fault::broken(format!("cannot be reached: {}", causes(error))),
         error if error.is_timeout() => Fault::new(Kind::Timeout, "the request timed out"),
         error => Fault::broken(format!("the connection broke: {}", causes(error))),
     }
@@ -431,11 +368,8 @@ fn content_type_fault(headers: &HeaderMap, said: ReportedError) -> Fault {
         return classify::fault(ErrorSource::Stream, &said);
     }
     let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind
-        .and_then(|kind| kind.to_str().ok())
-        .unwrap_or("missing");
-    let mut message =
-        format!("the content type of its response is {kind}, not that of an event stream");
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("missing");
+    let mut message = format!("the content type of its response is {kind}, not that of an event stream");
     if !said.message.is_empty() {
         message = format!("{message}: {}", said.message);
     }
@@ -467,9 +401,7 @@ fn is_loopback(url: &Url) -> bool {
 fn secret_parts(value: &str) -> impl Iterator<Item = SecretString> {
     const LEAST: usize = 8;
     let words = value.split_whitespace();
-    words
-        .filter(|word| word.len() >= LEAST)
-        .map(SecretString::from)
+    words.filter(|word| word.len() >= LEAST).map(SecretString::from)
 }
 
 #[cfg(test)]
@@ -477,9 +409,7 @@ mod tests {
     use super::*;
 
     fn client(headers: &[(&'static str, &str)]) -> Result<Client, SetupError> {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (HeaderName::from_static(name), SecretString::from(*value)));
+        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), SecretString::from(*value)));
         Client::new(
             "main",
             Settings {
@@ -492,47 +422,27 @@ mod tests {
 
     #[test]
     fn no_secret_is_shown_by_a_client_or_in_what_it_says() {
-        let client = client(&[
-            ("authorization", "Bearer sk-very-secret"),
-            ("x-extra", "short"),
-        ])
-        .expect("a client");
+        let client = client(&[("authorization", "Bearer sk-very-secret"), ("x-extra", "short")]).expect("a client");
         assert_eq!(format!("{client:?}"), "Client { provider: \"main\", .. }");
         assert!(!format!("{:?}", client.headers).contains("secret"));
-        let fault = Fault {
-            code: "sk-very-secret".to_owned(),
-            ..Fault::broken("Wrong key: sk-very-secret, Bearer short")
-        };
+        let fault =
+            Fault { code: "sk-very-secret".to_owned(), ..Fault::broken("Wrong key: sk-very-secret, Bearer short") };
         let error = client.error(fault, 401, "req sk-very-secret");
-        assert_eq!(
-            (error.message.as_str(), error.code.as_str()),
-            ("Wrong key: ***, Bearer short", "***")
-        );
+        assert_eq!((error.message.as_str(), error.code.as_str()), ("Wrong key: ***, Bearer short", "***"));
         assert_eq!(error.request_id, "req ***");
     }
 
     #[test]
     fn a_header_that_cannot_be_sent_is_named_without_its_value() {
-        let error = client(&[("authorization", "Bearer sk-very\nsecret")])
-            .map(drop)
-            .expect_err("a line break");
-        assert_eq!(
-            error.to_string(),
-            "the value of the header authorization contains invalid characters"
-        );
+        let error = client(&[("authorization", "Bearer sk-very\nsecret")]).map(drop).expect_err("a line break");
+        assert_eq!(error.to_string(), "the value of the header authorization contains invalid characters");
     }
 
     #[test]
     fn paths_are_appended_to_the_base_url_and_its_query_is_kept() {
         let client = client(&[]).expect("a client");
-        assert_eq!(
-            client.url("chat/completions").as_str(),
-            "http://127.0.0.1:9/v1/chat/completions?api-version=2"
-        );
-        assert_eq!(
-            client.root_url("tokenize").as_str(),
-            "http://127.0.0.1:9/tokenize?api-version=2"
-        );
+        assert_eq!(client.url("chat/completions").as_str(), "http://127.0.0.1:9/v1/chat/completions?api-version=2");
+        assert_eq!(client.root_url("tokenize").as_str(), "http://127.0.0.1:9/tokenize?api-version=2");
     }
 
     #[test]

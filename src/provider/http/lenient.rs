@@ -53,11 +53,7 @@ impl Piece {
             Some(at) => {
                 let high = u16::from(bytes[at + 1] & 0x3f);
                 let low = u16::from(bytes[at + 2] & 0x3f);
-                (
-                    &bytes[..at],
-                    Some(0xd000 | high << 6 | low),
-                    &bytes[at + 3..],
-                )
+                (&bytes[..at], Some(0xd000 | high << 6 | low), &bytes[at + 3..])
             }
             None => (bytes, None, &[]),
         }
@@ -117,9 +113,7 @@ impl Joiner {
             match (surrogate, self.half) {
                 (Some(low @ 0xdc00..), Some(high)) => {
                     self.half = None;
-                    joined
-                        .text
-                        .extend(char::decode_utf16([high, low]).flatten());
+                    joined.text.extend(char::decode_utf16([high, low]).flatten());
                 }
                 (Some(0xdc00..), None) => replace(&mut joined),
                 (Some(high), _) => {
@@ -208,11 +202,7 @@ impl<'de> Deserialize<'de> for Number {
 pub fn count(raw: &RawValue) -> Option<u64> {
     let whole = || digits(raw).parse::<u64>().ok();
     // Saturates.
-    whole().or_else(|| {
-        float(raw)
-            .filter(|number| *number >= 0.0)
-            .map(|number| number.round() as u64)
-    })
+    whole().or_else(|| float(raw).filter(|number| *number >= 0.0).map(|number| number.round() as u64))
 }
 
 /// Like [`count`], for a parsed value.
@@ -262,7 +252,5 @@ fn digits(raw: &RawValue) -> &str {
 /// Parses a value after replacing unpaired surrogates if necessary. Returns `None` if it is not
 /// valid JSON.
 pub fn value(json: &str) -> Option<Value> {
-    serde_json::from_str(json)
-        .or_else(|_| serde_json::from_str(&replace_lone_surrogates(json)))
-        .ok()
+    serde_json::from_str(json).or_else(|_| serde_json::from_str(&replace_lone_surrogates(json))).ok()
 }

@@ -27,8 +27,7 @@ use std::time::Duration;
 
 /// Whether a host is the domain itself or one of its subdomains.
 pub(crate) fn is_in_domain(host: &str, domain: &str) -> bool {
-    host.strip_suffix(domain)
-        .is_some_and(|below| below.is_empty() || below.ends_with('.'))
+    host.strip_suffix(domain).is_some_and(|below| below.is_empty() || below.ends_with('.'))
 }
 
 /// An error before the provider name is added.
@@ -51,13 +50,7 @@ pub type Decoded = Result<(), Fault>;
 impl Fault {
     /// A fault that the service did not report.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            code: String::new(),
-            retry_after: None,
-            should_retry: None,
-        }
+        Self { kind, message: message.into(), code: String::new(), retry_after: None, should_retry: None }
     }
 
     /// A response that cannot be used.
@@ -67,10 +60,7 @@ impl Fault {
 
     /// A response that exceeds a limit. It is not retried, because it would exceed the limit again.
     pub fn oversized(message: impl Into<String>) -> Self {
-        Self {
-            should_retry: Some(false),
-            ..Self::broken(message)
-        }
+        Self { should_retry: Some(false), ..Self::broken(message) }
     }
 
     /// An event with invalid JSON. The message describes the problem without quoting the content.
@@ -78,13 +68,8 @@ impl Fault {
         let what = match error.classify() {
             serde_json::error::Category::Eof => "it is cut off",
             serde_json::error::Category::Data => "it has a field of an unexpected type",
-            serde_json::error::Category::Io | serde_json::error::Category::Syntax => {
-                "it is not JSON"
-            }
+            serde_json::error::Category::Io | serde_json::error::Category::Syntax => "it is not JSON",
         };
-        Self::broken(format!(
-            "an event of the stream cannot be read: {what}, at byte {}",
-            error.column()
-        ))
+        Self::broken(format!("an event of the stream cannot be read: {what}, at byte {}", error.column()))
     }
 }

@@ -42,31 +42,31 @@ const TOO_LONG: &[&str] = &[
     r"(?:request|payload) (?:body |payload )?(?:size )?(?:is )?too large|^(?:\d+ )?content too large",
     r"request (?:body|payload|size)[^.]{0,20} exceeds the (?:maximum|limit|allowed)",
     r"body: length limit exceeded",
-    r"input is too long",                                     // Bedrock
-    r"exceeds? context limit",                                // Anthropic: both together
-    r"exceeds the context window",                            // OpenAI
-    r"context window exceeded",                               // LiteLLM
-    r"maximum context length is [\d,]+ tokens",               // OpenAI, OpenRouter, vLLM, DeepSeek
-    r"exceeds (?:the )?(?:model'?s )?maximum context length", // SGLang, LiteLLM
-    r"input tokens exceed the configured limit",              // OpenAI
-    r"input token count.*exceeds the maximum",                // Gemini
-    r"tokens in request more than max tokens allowed",        // several
-    r"maximum prompt length is \d+",                          // xAI
-    r"reduce the length of the (?:messages|input|prompt)",    // Groq, OpenAI, vLLM
+    r"input is too long",                                               // Bedrock
+    r"exceeds? context limit",                                          // Anthropic: both together
+    r"exceeds the context window",                                      // OpenAI
+    r"context window exceeded",                                         // LiteLLM
+    r"maximum context length is [\d,]+ tokens",                         // OpenAI, OpenRouter, vLLM, DeepSeek
+    r"exceeds (?:the )?(?:model'?s )?maximum context length",           // SGLang, LiteLLM
+    r"input tokens exceed the configured limit",                        // OpenAI
+    r"input token count.*exceeds the maximum",                          // Gemini
+    r"tokens in request more than max tokens allowed",                  // several
+    r"maximum prompt length is \d+",                                    // xAI
+    r"reduce the length of the (?:messages|input|prompt)",              // Groq, OpenAI, vLLM
     r"exceeds (?:the )?maximum allowed input length of [\d,]+ tokens?", // Poolside
-    r"longer than the model'?s context length",               // Together
+    r"longer than the model'?s context length",                         // Together
     r"(?:prompt|input) (?:token )?(?:count|length|size) (?:of )?[\d,]+ exceeds the limit of [\d,]+(?: tokens)?(?:$|[^\w ]| \()", // Copilot
-    r"exceeds the available context size", // llama.cpp
-    r"context size has been exceeded",     // llama.cpp and LM Studio, mid-stream
-    r"greater than the context length|n_keep .*n_ctx", // LM Studio
+    r"exceeds the available context size",                             // llama.cpp
+    r"context size has been exceeded",                                 // llama.cpp and LM Studio, mid-stream
+    r"greater than the context length|n_keep .*n_ctx",                 // LM Studio
     r"trying to keep the first \d+ tokens|context length of only \d+", // LM Studio
-    r"context length is only \d+ tokens",  // vLLM
-    r"input length.*exceeds.*context length", // vLLM, Ollama
+    r"context length is only \d+ tokens",                              // vLLM
+    r"input length.*exceeds.*context length",                          // vLLM, Ollama
     r"your request has \d+ input tokens|prompt contains (?:at least )?\d+ input tokens", // vLLM
-    r"context window exceeds limit",       // MiniMax
-    r"exceeded model token limit",         // Moonshot
-    r"too large for model with \d+ maximum context length", // Mistral
-    r"prompt has [\d,]+ tokens?, but the configured context size is", // DS4
+    r"context window exceeds limit",                                   // MiniMax
+    r"exceeded model token limit",                                     // Moonshot
+    r"too large for model with \d+ maximum context length",            // Mistral
+    r"prompt has [\d,]+ tokens?, but the configured context size is",  // DS4
     r"model_context_window_exceeded",
     r"exceeded (?:max )?context length",    // Ollama
     r"range of input length should be",     // DashScope
@@ -101,14 +101,10 @@ pub(super) fn is_prompt_too_long(words: &str) -> bool {
     static OTHERS: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_SOMETHING_ELSE));
     static LENGTHS: LazyLock<RegexSet> = LazyLock::new(|| set(TOO_LONG));
     static WINDOW: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_THE_WINDOW));
-    !is_rate_limit(words)
-        && (WINDOW.is_match(words) || !OTHERS.is_match(words) && LENGTHS.is_match(words))
+    !is_rate_limit(words) && (WINDOW.is_match(words) || !OTHERS.is_match(words) && LENGTHS.is_match(words))
 }
 
 /// Matches any of these patterns, in upper or lower case.
 pub(super) fn set(patterns: &[&str]) -> RegexSet {
-    RegexSetBuilder::new(patterns)
-        .case_insensitive(true)
-        .build()
-        .expect("the patterns are constants, and tested")
+    RegexSetBuilder::new(patterns).case_insensitive(true).build().expect("the patterns are constants, and tested")
 }

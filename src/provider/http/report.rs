@@ -63,16 +63,12 @@ pub fn tool_calls(report: &RawValue) -> u32 {
 
 /// A member of an object. The other members are not parsed.
 pub fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
-    serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get())
-        .ok()?
-        .remove(key)
+    serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get()).ok()?.remove(key)
 }
 
 /// A token count, saturated at the maximum of the API's type.
 pub fn tokens(number: u64) -> u32 {
-    u32::try_from(number)
-        .unwrap_or(u32::MAX)
-        .min(i32::MAX.unsigned_abs())
+    u32::try_from(number).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs())
 }
 
 /// The report unchanged. Empty if it exceeds the limit.
@@ -92,18 +88,9 @@ mod tests {
             assert_eq!(tool_calls(&raw), expected, "{report}");
         };
         check(r#"{"input_tokens": 9}"#, 0);
-        check(
-            r#"{"server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 1}}"#,
-            3,
-        );
-        check(
-            r#"{"server_tool_use": null, "num_server_side_tools_used": 4}"#,
-            4,
-        );
-        check(
-            r#"{"server_tool_use": {"web_search_requests": 2}, "num_server_side_tools_used": 3}"#,
-            3,
-        );
+        check(r#"{"server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 1}}"#, 3);
+        check(r#"{"server_tool_use": null, "num_server_side_tools_used": 4}"#, 4);
+        check(r#"{"server_tool_use": {"web_search_requests": 2}, "num_server_side_tools_used": 3}"#, 3);
         check(r#"{"server_tool_use": {"web_search_requests": "2"}}"#, 2);
     }
 }

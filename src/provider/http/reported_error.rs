@@ -42,21 +42,12 @@ impl ReportedError {
         let text = String::from_utf8_lossy(body);
         let text = text.trim();
         if text.is_empty() {
-            return Self {
-                empty: true,
-                ..Self::default()
-            };
+            return Self { empty: true, ..Self::default() };
         }
         match lenient::value(text) {
             Some(json) => Self::of_json(&json),
-            None if text.starts_with('<') => Self {
-                message: page(text),
-                ..Self::default()
-            },
-            None => Self {
-                message: cut(text),
-                ..Self::default()
-            },
+            None if text.starts_with('<') => Self { message: page(text), ..Self::default() },
+            None => Self { message: cut(text), ..Self::default() },
         }
     }
 
@@ -98,9 +89,7 @@ impl ReportedError {
         }
         for key in ["code", "type", "error_type", "status"] {
             match object.get(key) {
-                Some(Value::String(code)) if key != "type" || code != "error" => {
-                    self.add_code(code)
-                }
+                Some(Value::String(code)) if key != "type" || code != "error" => self.add_code(code),
                 Some(Value::Number(code)) => {
                     self.add_code(&code.to_string());
                     self.status = self.status.or_else(|| status(code.as_u64()?));
@@ -119,7 +108,8 @@ impl ReportedError {
         let number = |key: &str| object.get(key).and_then(Value::as_u64);
         let resets = number("resets_in_seconds").map(Duration::from_secs);
         self.retry_after = self.retry_after.or(resets);
-        self.counts_too_many |= matches!((number("n_prompt_tokens"), number("n_ctx")), (Some(n), Some(room)) if n > room);
+        self.counts_too_many |=
+            matches!((number("n_prompt_tokens"), number("n_ctx")), (Some(n), Some(room)) if n > room);
         for detail in object["details"].as_array().into_iter().flatten() {
             self.add_code(detail["reason"].as_str().unwrap_or_default());
             let delay = detail["retryDelay"].as_str().and_then(seconds_with_unit);
@@ -141,9 +131,7 @@ impl ReportedError {
         let asked = metadata["retry_after_seconds"].as_f64();
         let asked = asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         self.retry_after = self.retry_after.or(asked);
-        self.flagged |= ["flagged_input", "reasons"]
-            .iter()
-            .any(|it| metadata.get(it).is_some());
+        self.flagged |= ["flagged_input", "reasons"].iter().any(|it| metadata.get(it).is_some());
         let upstream = match metadata.get("raw") {
             Some(Value::String(raw)) if !raw.is_empty() => Some(Self::of_body(raw.as_bytes())),
             Some(raw @ (Value::Object(_) | Value::Array(_))) => Some(Self::of_json(raw)),
@@ -181,9 +169,7 @@ fn first(value: &Value) -> &Value {
 
 /// Returns the number if it is an error status.
 fn status(number: u64) -> Option<u16> {
-    u16::try_from(number)
-        .ok()
-        .filter(|status| (400..600).contains(status))
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
 
 /// Parses a duration such as `34.4s`.
@@ -195,8 +181,7 @@ fn seconds_with_unit(text: &str) -> Option<Duration> {
 fn page(html: &str) -> String {
     let lower = html.to_ascii_lowercase();
     let title = lower.find("<title>").map(|at| at + "<title>".len());
-    let title =
-        title.and_then(|from| Some(html[from..from + lower[from..].find("</title>")?].trim()));
+    let title = title.and_then(|from| Some(html[from..from + lower[from..].find("</title>")?].trim()));
     match title.filter(|title| !title.is_empty()) {
         Some(title) => cut(&format!("an HTML page titled {title}")),
         None => "an HTML page".to_owned(),

@@ -13,8 +13,7 @@ use regex::Regex;
 use super::reported_error::ReportedError;
 
 /// A duration: a number and its unit.
-const SPAN: &str =
-    r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
+const SPAN: &str = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
 
 /// The limits in the headers of OpenAI and of services that copy it.
 const OPENAI_LIMITS: [&str; 2] = ["requests", "tokens"];
@@ -24,16 +23,10 @@ const ANTHROPIC_LIMITS: [&str; 4] = ["requests", "tokens", "input-tokens", "outp
 
 /// The wait that the headers specify, or else the body. If neither does and a rate limit was
 /// exceeded, the time until the exhausted limit is reset.
-pub fn requested_delay(
-    status: StatusCode,
-    headers: &HeaderMap,
-    said: &ReportedError,
-) -> Option<Duration> {
+pub fn requested_delay(status: StatusCode, headers: &HeaderMap, said: &ReportedError) -> Option<Duration> {
     let text = |name: &str| text(headers, name);
-    let milliseconds =
-        || Duration::try_from_secs_f64(text("retry-after-ms")?.parse::<f64>().ok()? / 1000.0).ok();
-    let seconds =
-        || Duration::try_from_secs_f64(text(header::RETRY_AFTER.as_str())?.parse().ok()?).ok();
+    let milliseconds = || Duration::try_from_secs_f64(text("retry-after-ms")?.parse::<f64>().ok()? / 1000.0).ok();
+    let seconds = || Duration::try_from_secs_f64(text(header::RETRY_AFTER.as_str())?.parse().ok()?).ok();
     let date = || text(header::DATE.as_str());
     let until = || from_date(text(header::RETRY_AFTER.as_str())?, date()?);
     milliseconds()
@@ -99,11 +92,8 @@ fn from_timestamp(until: &str, now: &str) -> Option<Duration> {
 /// Parses "Please try again in 7m12.48s" or "Please retry after 26 seconds", as OpenAI, Azure and
 /// services that copy them write it.
 pub(super) fn delay_in_message(message: &str) -> Option<Duration> {
-    static WORDS: LazyLock<Regex> = LazyLock::new(|| {
-        compiled(&format!(
-            r"(?i)\b(?:try again|retry) (?:in|after)\s*((?:{SPAN}[\s,]*)+)(?:\W|$)"
-        ))
-    });
+    static WORDS: LazyLock<Regex> =
+        LazyLock::new(|| compiled(&format!(r"(?i)\b(?:try again|retry) (?:in|after)\s*((?:{SPAN}[\s,]*)+)(?:\W|$)")));
     sum(WORDS.captures(message)?.get(1)?.as_str())
 }
 
@@ -147,27 +137,15 @@ mod tests {
     const OVER: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
     fn check(headers: &Headers, message: &str, expected: Option<u64>) {
-        assert_eq!(
-            wait(OVER, headers, message),
-            expected.map(Duration::from_millis),
-            "{headers:?} {message:?}"
-        );
+        assert_eq!(wait(OVER, headers, message), expected.map(Duration::from_millis), "{headers:?} {message:?}");
     }
 
     fn wait(status: StatusCode, headers: &Headers, message: &str) -> Option<Duration> {
         let headers: HeaderMap = headers
             .iter()
-            .map(|(name, value)| {
-                (
-                    http::HeaderName::from_static(name),
-                    value.parse().expect("a header value"),
-                )
-            })
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().expect("a header value")))
             .collect();
-        let said = ReportedError {
-            message: message.to_owned(),
-            ..ReportedError::default()
-        };
+        let said = ReportedError { message: message.to_owned(), ..ReportedError::default() };
         requested_delay(status, &headers, &said)
     }
 
@@ -178,40 +156,16 @@ mod tests {
             (&[], "", None),
             (&[("retry-after", "2")], "", Some(2_000)),
             (&[("retry-after", "0.25")], "", Some(250)),
-            (
-                &[("retry-after-ms", "1500"), ("retry-after", "9")],
-                "",
-                Some(1_500),
-            ),
+            (&[("retry-after-ms", "1500"), ("retry-after", "9")], "", Some(1_500)),
             (&[("retry-after", "-1")], "", None),
             (&[("retry-after", "soon")], "", None),
             (&[("retry-after", "NaN")], "", None),
             (&[("retry-after", "1e300")], "", None),
-            (
-                &[date, ("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")],
-                "",
-                Some(30_000),
-            ),
-            (
-                &[date, ("retry-after", "Sunday, 06-Nov-94 08:49:38 GMT")],
-                "",
-                Some(1_000),
-            ),
-            (
-                &[date, ("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")],
-                "",
-                Some(0),
-            ),
-            (
-                &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")],
-                "",
-                None,
-            ),
-            (
-                &[],
-                "Rate limit reached. Please try again in 1.2s. Visit",
-                Some(1_200),
-            ),
+            (&[date, ("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")], "", Some(30_000)),
+            (&[date, ("retry-after", "Sunday, 06-Nov-94 08:49:38 GMT")], "", Some(1_000)),
+            (&[date, ("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")], "", Some(0)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")], "", None),
+            (&[], "Rate limit reached. Please try again in 1.2s. Visit", Some(1_200)),
             (&[], "Please try again in 20ms.", Some(20)),
             (&[], "Please try again in 7m12.48s.", Some(432_480)),
             (&[], "Try again in a few minutes", None),
@@ -245,10 +199,7 @@ mod tests {
             (&[none, reset("6m0s")], Some(360_000)),
             (&[none, reset("120ms")], Some(120)),
             (&[none, reset("1s"), left, requests], Some(1_000)),
-            (
-                &[none, reset("1s"), (left.0, "0"), requests],
-                Some(3_600_000),
-            ),
+            (&[none, reset("1s"), (left.0, "0"), requests], Some(3_600_000)),
             (&[("x-ratelimit-remaining-tokens", "1"), reset("1s")], None),
             (&[reset("1s")], None),
             (&[none, reset("soon, in 1s")], None),
@@ -269,13 +220,7 @@ mod tests {
 
     #[test]
     fn retry_delay_of_the_body_is_used_without_headers() {
-        let said = ReportedError {
-            retry_after: Some(Duration::from_secs(34)),
-            ..ReportedError::default()
-        };
-        assert_eq!(
-            requested_delay(OVER, &HeaderMap::new(), &said),
-            Some(Duration::from_secs(34))
-        );
+        let said = ReportedError { retry_after: Some(Duration::from_secs(34)), ..ReportedError::default() };
+        assert_eq!(requested_delay(OVER, &HeaderMap::new(), &said), Some(Duration::from_secs(34)));
     }
 }

@@ -83,11 +83,7 @@ impl Reader {
             self.extend(&rest[..end])?;
             self.end_line(events);
             let after = &rest[end + 1..];
-            rest = if rest[end] == b'\r' {
-                after.strip_prefix(b"\n").unwrap_or(after)
-            } else {
-                after
-            };
+            rest = if rest[end] == b'\r' { after.strip_prefix(b"\n").unwrap_or(after) } else { after };
             self.after_return = bytes.ends_with(b"\r") && rest.is_empty();
         }
         self.extend(rest)
@@ -114,11 +110,7 @@ impl Reader {
 
     fn end_line(&mut self, events: &mut Vec<Event>) {
         let mut line = std::mem::take(&mut self.line);
-        let skip = if self.first_line && line.starts_with(BYTE_ORDER_MARK) {
-            BYTE_ORDER_MARK.len()
-        } else {
-            0
-        };
+        let skip = if self.first_line && line.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
         self.first_line = false;
         match &line[skip..] {
             [] => self.dispatch(events),
@@ -156,15 +148,11 @@ impl Reader {
         self.weight = 0;
         let name = std::mem::take(&mut self.name);
         if let Some(data) = self.data.take() {
-            events.push(Event {
-                name,
-                data: text(data),
-            });
+            events.push(Event { name, data: text(data) });
         }
     }
 }
 
 fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

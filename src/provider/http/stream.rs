@@ -49,12 +49,7 @@ impl Client {
     /// Calls the service. The request is sent when the stream is first polled; dropping the stream
     /// closes the connection.
     pub fn stream(self, call: Call, decoder: impl Decoder) -> ResponseStream {
-        let call = ActiveCall {
-            client: self,
-            decoder,
-            chunks: Chunks::default(),
-            phase: Phase::Ready(call),
-        };
+        let call = ActiveCall { client: self, decoder, chunks: Chunks::default(), phase: Phase::Ready(call) };
         Box::pin(stream::unfold(call, |mut call| async move {
             let next = call.next().await.transpose()?;
             if next.is_err() {
@@ -129,20 +124,12 @@ impl<D: Decoder> ActiveCall<D> {
                         return Err(self.client.response_error(response).await);
                     }
                     let events = sse::Reader::default();
-                    self.phase = Phase::Reading(Box::new(OpenResponse {
-                        response,
-                        events,
-                        has_received_bytes: false,
-                    }));
+                    self.phase = Phase::Reading(Box::new(OpenResponse { response, events, has_received_bytes: false }));
                 }
                 Phase::Reading(reading) => {
                     let is_whole = self.decoder.has_finish_reason();
                     let patience = reading.read_timeout(&self.client);
-                    let patience = if is_whole {
-                        patience.min(END_MARKER_TIMEOUT)
-                    } else {
-                        patience
-                    };
+                    let patience = if is_whole { patience.min(END_MARKER_TIMEOUT) } else { patience };
                     let bytes = match timeout(patience, reading.response.chunk()).await {
                         Ok(Ok(bytes)) => bytes,
                         Ok(Err(error)) => return Err(self.fail(unreachable(&error))),
@@ -161,10 +148,7 @@ impl<D: Decoder> ActiveCall<D> {
         let Chunk::Item(item) = chunk else {
             return chunk;
         };
-        Chunk::Item(ProviderItem {
-            provider: self.client.provider().to_owned(),
-            ..item
-        })
+        Chunk::Item(ProviderItem { provider: self.client.provider().to_owned(), ..item })
     }
 
     /// Decodes the next bytes, or the end of the stream.
@@ -186,17 +170,13 @@ impl<D: Decoder> ActiveCall<D> {
             }
         };
         for event in &events {
-            self.decoder
-                .event(event, &mut self.chunks)
-                .map_err(|fault| self.fail(fault))?;
+            self.decoder.event(event, &mut self.chunks).map_err(|fault| self.fail(fault))?;
             if matches!(self.chunks.last(), Some(Chunk::Finished(_))) {
                 return Ok(());
             }
         }
         if ended {
-            self.decoder
-                .end(&mut self.chunks)
-                .map_err(|fault| self.fail(fault))?;
+            self.decoder.end(&mut self.chunks).map_err(|fault| self.fail(fault))?;
             if self.chunks.is_empty() {
                 self.phase = Phase::Ended;
             }
@@ -216,11 +196,7 @@ impl<D: Decoder> ActiveCall<D> {
 
 impl OpenResponse {
     fn read_timeout(&self, client: &Client) -> Duration {
-        if self.has_received_bytes {
-            client.config.stall_timeout
-        } else {
-            client.config.first_byte_timeout
-        }
+        if self.has_received_bytes { client.config.stall_timeout } else { client.config.first_byte_timeout }
     }
 }
 
@@ -228,9 +204,7 @@ impl OpenResponse {
 /// type or send plain text.
 fn is_another_type(headers: &HeaderMap) -> bool {
     let named = headers.get(header::CONTENT_TYPE);
-    let named = named
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let named = named.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let named = named.split(';').next().unwrap_or_default();
     let named = named.trim().to_ascii_lowercase();
     named.ends_with("json") && !named.ends_with("ndjson") || named == "text/html"

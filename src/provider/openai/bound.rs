@@ -44,10 +44,7 @@ impl BoundReasoning {
             }
             add(&mut prefix, message, is_valid);
         }
-        Self {
-            stale,
-            fingerprint: Some(prefix.fingerprint()),
-        }
+        Self { stale, fingerprint: Some(prefix.fingerprint()) }
     }
 
     /// Whether the reasoning of the message at this index may be sent back.
@@ -70,11 +67,7 @@ fn add(prefix: &mut Prefix, message: &Message, with_reasoning: bool) {
         Role::Tool => "tool",
     };
     for stored in &message.parts {
-        let Part {
-            content,
-            provider_metadata,
-            ..
-        } = &stored.part;
+        let Part { content, provider_metadata, .. } = &stored.part;
         match content {
             Content::Text(text) | Content::Refusal(text) => prefix.add(who, ["text", text]),
             Content::Reasoning { .. } if with_reasoning => {

@@ -63,34 +63,20 @@ impl Calls {
         if self.has_tool_calls {
             return Ok(());
         }
-        let fragment = Fragment {
-            index: Number(Some(FUNCTION_CALL_NUMBER)),
-            function: Some(function),
-            ..Fragment::default()
-        };
+        let fragment =
+            Fragment { index: Number(Some(FUNCTION_CALL_NUMBER)), function: Some(function), ..Fragment::default() };
         self.add(fragment, chunks)
     }
 
     fn add(&mut self, fragment: Fragment, chunks: &mut Chunks) -> Decoded {
-        let Fragment {
-            index: Number(number),
-            id: LenientString(id),
-            function,
-            extra_content,
-        } = fragment;
-        let FunctionFragment {
-            name: LenientString(name),
-            arguments,
-        } = function.unwrap_or_default();
+        let Fragment { index: Number(number), id: LenientString(id), function, extra_content } = fragment;
+        let FunctionFragment { name: LenientString(name), arguments } = function.unwrap_or_default();
         let at = match self.find(number, &id, &name) {
             Some(at) => at,
             None => {
                 // The names of the calls before it are complete.
                 self.announce(chunks);
-                self.calls.push(Call {
-                    number,
-                    ..Call::default()
-                });
+                self.calls.push(Call { number, ..Call::default() });
                 self.calls.len() - 1
             }
         };
@@ -139,11 +125,7 @@ impl Calls {
             let id = call.id.clone();
             let name = call.name.clone();
             let held = std::mem::take(&mut call.held);
-            chunks.push(Chunk::ToolCall {
-                index: narrow(at),
-                id,
-                name,
-            });
+            chunks.push(Chunk::ToolCall { index: narrow(at), id, name });
             self.last = Some(at);
             self.write(at, held, chunks);
         }
@@ -153,9 +135,7 @@ impl Calls {
     /// model again.
     pub(super) fn close(&mut self, chunks: &mut Chunks) -> Decoded {
         if self.calls.iter().any(|call| call.name.is_empty()) {
-            return Err(Fault::broken(
-                "the response contains a tool call without a name",
-            ));
+            return Err(Fault::broken("the response contains a tool call without a name"));
         }
         self.announce(chunks);
         for at in 0..self.calls.len() {
@@ -185,9 +165,7 @@ impl Calls {
         // a new call, and so does one with another name after arguments arrived.
         known.filter(|&at| {
             let call = &self.calls[at];
-            let known = [id, name, &call.id, &call.name]
-                .iter()
-                .all(|word| !word.is_empty());
+            let known = [id, name, &call.id, &call.name].iter().all(|word| !word.is_empty());
             let renamed = call.announced && !name.is_empty() && call.name != name;
             (!known || call.id == id) && !renamed
         })
@@ -215,9 +193,7 @@ impl Call {
         self.held.text.push_str(&piece.text);
         self.held.replaced |= piece.replaced;
         if self.held.text.len() > MAX_HELD_BYTES {
-            return Err(Fault::broken(
-                "received the arguments of a tool call without its name",
-            ));
+            return Err(Fault::broken("received the arguments of a tool call without its name"));
         }
         Ok(())
     }

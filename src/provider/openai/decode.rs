@@ -65,10 +65,7 @@ pub struct Decoder {
 impl Decoder {
     /// Creates a decoder of one response.
     pub fn new(dialect: &Dialect) -> Self {
-        Self {
-            reasoning_outside: dialect.reasoning_outside,
-            ..Self::default()
-        }
+        Self { reasoning_outside: dialect.reasoning_outside, ..Self::default() }
     }
 
     /// Sets the fingerprint of the prompt that the response follows.
@@ -84,8 +81,7 @@ impl Decoder {
         chunk.service_tier.keep_in(&mut self.tier);
         // The last report applies; reports are cumulative.
         let report = chunk.usage.or_else(|| usage::of_groq(&chunk.x_groq?));
-        if let Some(usage) = report.and_then(|report| usage::read(&report, self.reasoning_outside))
-        {
+        if let Some(usage) = report.and_then(|report| usage::read(&report, self.reasoning_outside)) {
             self.usage = Some(usage);
         }
         // Only one choice was requested.
@@ -99,8 +95,7 @@ impl Decoder {
             self.native_finish = native.or(self.native_finish.take());
         }
         if self.ends_with_text() {
-            self.citations
-                .search([chunk.search_results, chunk.citations], chunks);
+            self.citations.search([chunk.search_results, chunk.citations], chunks);
         }
         Ok(())
     }
@@ -110,9 +105,7 @@ impl Decoder {
         let thoughts = [delta.reasoning_content, delta.reasoning].into_iter();
         let thought = thoughts.flatten().find(|text| !text.is_empty());
         let details = delta.reasoning_details.unwrap_or_default();
-        let thought = thought
-            .or_else(|| reasoning_details::text(&details))
-            .unwrap_or_default();
+        let thought = thought.or_else(|| reasoning_details::text(&details)).unwrap_or_default();
         self.add_text(TextKind::Reasoning, &thought, chunks);
         self.details.add(details);
         match delta.content {
@@ -120,9 +113,7 @@ impl Decoder {
             Some(Content::Parts(parts)) => {
                 for part in parts {
                     match (part.kind.0.as_str(), part.thinking, part.text) {
-                        ("thinking", Some(thinking), _) => {
-                            self.add_text(TextKind::Reasoning, &thinking.text(), chunks)
-                        }
+                        ("thinking", Some(thinking), _) => self.add_text(TextKind::Reasoning, &thinking.text(), chunks),
                         ("text", _, Some(text)) => self.add_text(TextKind::Text, &text, chunks),
                         (_, _, _) => {}
                     }
@@ -136,11 +127,7 @@ impl Decoder {
         if self.ends_with_text() {
             self.citations.annotate(delta.annotations, chunks);
         }
-        self.add_text(
-            TextKind::Refusal,
-            &delta.refusal.unwrap_or_default(),
-            chunks,
-        );
+        self.add_text(TextKind::Refusal, &delta.refusal.unwrap_or_default(), chunks);
         for image in delta.images.unwrap_or_default() {
             let members = lenient::members(image.get());
             self.show(members.get("image_url").unwrap_or(&image), chunks);
@@ -278,9 +265,7 @@ impl stream::Decoder for Decoder {
             return Ok(());
         }
         match serde_json::from_str::<wire::Chunk>(data) {
-            Ok(wire::Chunk {
-                error: Some(error), ..
-            }) => Err(classify::error_fault(&error)),
+            Ok(wire::Chunk { error: Some(error), .. }) => Err(classify::error_fault(&error)),
             Ok(chunk) if chunk.object.0 == "error" => Err(classify::event_fault(data)),
             Ok(chunk) => self.chunk(chunk, chunks),
             // Named events do not belong to this API. A proxy may have added them.
@@ -330,21 +315,13 @@ fn finish_reason(word: &str) -> Result<FinishReason, Fault> {
 
 fn failed(kind: Kind, word: &str) -> Fault {
     let message = format!("the service aborted the response: {word}");
-    Fault {
-        code: word.to_owned(),
-        ..Fault::new(kind, message)
-    }
+    Fault { code: word.to_owned(), ..Fault::new(kind, message) }
 }
 
 /// Whether the response reached its limit or the end of the context window, in the terms of
 /// services and of their upstream services.
 fn is_length(word: &str) -> bool {
-    const WORDS: &[&str] = &[
-        "length",
-        "max_tokens",
-        "max_output_tokens",
-        "model_length",
-        "model_context_window_exceeded",
-    ];
+    const WORDS: &[&str] =
+        &["length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"];
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }

@@ -1,9 +1,7 @@
 //! The differences between services that implement Chat Completions, as a table, so that no other
 //! code inspects service names.
 
-use crate::provider::{
-    call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule,
-};
+use crate::provider::{call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule};
 
 /// How one kind of service differs from OpenAI's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,11 +127,7 @@ pub enum ReasoningKept {
 
 impl ReasoningBack {
     const fn in_loop(field: ReasoningField) -> Self {
-        Self::Text {
-            field,
-            kept: ReasoningKept::InLoop,
-            placeholder: false,
-        }
+        Self::Text { field, kept: ReasoningKept::InLoop, placeholder: false }
     }
 }
 
@@ -165,9 +159,7 @@ impl Dialect {
     /// sent.
     pub(super) fn placeholder(&self) -> Option<ReasoningField> {
         match self.reasoning_back {
-            ReasoningBack::Text {
-                field, placeholder, ..
-            } => placeholder.then_some(field),
+            ReasoningBack::Text { field, placeholder, .. } => placeholder.then_some(field),
             ReasoningBack::Never | ReasoningBack::Details => None,
         }
     }
@@ -231,13 +223,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     local: false,
     counter: None,
     list: Family::Compatible,
-    media: MediaSupport {
-        pictures: true,
-        image_urls: true,
-        files: false,
-        sounds: true,
-        own_pictures: false,
-    },
+    media: MediaSupport { pictures: true, image_urls: true, files: false, sounds: true, own_pictures: false },
 };
 
 /// All dialects. [`COMPATIBLE`] is used for hosts that match none.
@@ -251,10 +237,7 @@ pub const DIALECTS: &[Dialect] = &[
         refusals: true,
         effort: EffortForm::Fine,
         max_stops: Some(4),
-        media: MediaSupport {
-            files: true,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { files: true, ..COMPATIBLE.media },
         ..COMPATIBLE
     },
     Dialect {
@@ -264,11 +247,7 @@ pub const DIALECTS: &[Dialect] = &[
         message_order: MessageOrder::Joined,
         effort: EffortForm::Object,
         top_k: true,
-        media: MediaSupport {
-            files: true,
-            own_pictures: true,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { files: true, own_pictures: true, ..COMPATIBLE.media },
         list: Family::OpenRouter,
         ..COMPATIBLE
     },
@@ -283,11 +262,7 @@ pub const DIALECTS: &[Dialect] = &[
         message_order: MessageOrder::Joined,
         effort: EffortForm::Thinking,
         json_schema: false,
-        media: MediaSupport {
-            pictures: false,
-            sounds: false,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { pictures: false, sounds: false, ..COMPATIBLE.media },
         ..COMPATIBLE
     },
     Dialect {
@@ -313,10 +288,7 @@ pub const DIALECTS: &[Dialect] = &[
         asks_for_usage: false,
         call_ids: CallIdRule::Nine,
         seed: "random_seed",
-        media: MediaSupport {
-            sounds: false,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { sounds: false, ..COMPATIBLE.media },
         list: Family::Mistral,
         ..COMPATIBLE
     },
@@ -327,18 +299,8 @@ pub const DIALECTS: &[Dialect] = &[
         top_k: true,
         ..COMPATIBLE
     },
-    Dialect {
-        name: "fireworks",
-        hosts: &["api.fireworks.ai"],
-        top_k: true,
-        ..COMPATIBLE
-    },
-    Dialect {
-        name: "cerebras",
-        hosts: &["api.cerebras.ai"],
-        message_order: MessageOrder::Any,
-        ..COMPATIBLE
-    },
+    Dialect { name: "fireworks", hosts: &["api.fireworks.ai"], top_k: true, ..COMPATIBLE },
+    Dialect { name: "cerebras", hosts: &["api.cerebras.ai"], message_order: MessageOrder::Any, ..COMPATIBLE },
     Dialect {
         name: "moonshot",
         hosts: &["api.moonshot.ai", "api.moonshot.cn"],
@@ -362,11 +324,7 @@ pub const DIALECTS: &[Dialect] = &[
         effort: EffortForm::Switch,
         ..COMPATIBLE
     },
-    Dialect {
-        name: "perplexity",
-        hosts: &["api.perplexity.ai"],
-        ..COMPATIBLE
-    },
+    Dialect { name: "perplexity", hosts: &["api.perplexity.ai"], ..COMPATIBLE },
     Dialect {
         name: "llamacpp",
         reasoning_back: ReasoningBack::in_loop(ReasoningField::Content),
@@ -385,11 +343,7 @@ pub const DIALECTS: &[Dialect] = &[
         own_call_ids: true,
         top_k: true,
         local: true,
-        media: MediaSupport {
-            image_urls: false,
-            sounds: false,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { image_urls: false, sounds: false, ..COMPATIBLE.media },
         list: Family::LmStudio,
         ..COMPATIBLE
     },
@@ -398,11 +352,7 @@ pub const DIALECTS: &[Dialect] = &[
         reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
         own_call_ids: true,
         local: true,
-        media: MediaSupport {
-            image_urls: false,
-            sounds: false,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { image_urls: false, sounds: false, ..COMPATIBLE.media },
         list: Family::Ollama,
         ..COMPATIBLE
     },
@@ -421,21 +371,12 @@ pub const DIALECTS: &[Dialect] = &[
 ];
 
 /// Services without a dialect that add their own text to prompts, by host suffix.
-const SERVICES: &[(&str, &str)] = &[
-    ("api.venice.ai", "venice"),
-    ("aiplatform.googleapis.com", "gemini-vertex"),
-];
+const SERVICES: &[(&str, &str)] = &[("api.venice.ai", "venice"), ("aiplatform.googleapis.com", "gemini-vertex")];
 
 /// The service at a host, if it does not follow from the dialect. Returns `None` if unknown.
 pub fn service_of_host(host: &str) -> Option<&'static str> {
-    let ends = |end: &str| {
-        host.strip_suffix(end)
-            .is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']))
-    };
-    SERVICES
-        .iter()
-        .find(|(end, _)| ends(end))
-        .map(|(_, service)| *service)
+    let ends = |end: &str| host.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']));
+    SERVICES.iter().find(|(end, _)| ends(end)).map(|(_, service)| *service)
 }
 
 /// The dialect with this name.

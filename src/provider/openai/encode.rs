@@ -27,9 +27,7 @@ pub fn body(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
 
 /// Encodes what the model reads, without the generation settings.
 pub(super) fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
-    let EncodeOptions {
-        dialect, provider, ..
-    } = form;
+    let EncodeOptions { dialect, provider, .. } = form;
     let ids = CallIdMap::keeping(prompt.transcript.messages(), dialect.call_ids, |message| {
         dialect.own_call_ids && authorship::wrote(provider, &prompt.model, message)
     });

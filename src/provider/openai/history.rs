@@ -65,8 +65,7 @@ fn answer(writing: &mut Exporter<'_>) -> Box<RawValue> {
             Content::Refusal(text) => words.push(json!({"type": "refusal", "refusal": text})),
             Content::ToolCall(call) => {
                 let function = json!({"name": call.name, "arguments": call.arguments});
-                let mut written =
-                    json!({"id": call.id.as_str(), "type": "function", "function": function});
+                let mut written = json!({"id": call.id.as_str(), "type": "function", "function": function});
                 if let Some(extra) = authorship::attached(KIND, part, "extra_content") {
                     written["extra_content"] = extra;
                 }

@@ -6,9 +6,8 @@ use super::KIND;
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-        ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, decode_base64, from_data_or_url,
-        inline,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
+        Node, Object, PDF, PICTURE, decode_base64, from_data_or_url, inline,
     },
 };
 
@@ -49,11 +48,7 @@ pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
                 reading.add(message.at(), Role::Tool, vec![part]);
             }
             other => {
-                reading.unknown_role(
-                    &message,
-                    other,
-                    "system, developer, user, assistant, tool or function",
-                );
+                reading.unknown_role(&message, other, "system, developer, user, assistant, tool or function");
             }
         }
     }
@@ -108,11 +103,7 @@ fn file(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
 }
 
 /// Reads an assistant message: reasoning, text, refusal and tool calls.
-fn answer(
-    message: &Object<'_>,
-    function: &mut Option<String>,
-    reading: &mut Importer<'_>,
-) -> Vec<Part> {
+fn answer(message: &Object<'_>, function: &mut Option<String>, reading: &mut Importer<'_>) -> Vec<Part> {
     let mut parts: Vec<Part> = reasoning(message, reading).into_iter().collect();
     match message.get("content") {
         Some(content) if content.is_array() => {
@@ -153,9 +144,7 @@ fn answer(
 fn reasoning(message: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let details = message.get("reasoning_details").filter(Node::is_array);
     let named = ["reasoning_content", "reasoning"].into_iter();
-    let named = named
-        .filter_map(|name| message.get(name))
-        .find(Node::is_text);
+    let named = named.filter_map(|name| message.get(name)).find(Node::is_text);
     let at = named.as_ref().or(details.as_ref())?.at().to_owned();
     let mut own = Map::new();
     let mut shown = String::new();
@@ -174,11 +163,7 @@ fn reasoning(message: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
 }
 
 fn thought(part: Part) -> Part {
-    if let Content::Text(text) = part.content {
-        Part::reasoning(&part.at, text)
-    } else {
-        part
-    }
+    if let Content::Text(text) = part.content { Part::reasoning(&part.at, text) } else { part }
 }
 
 fn refusal(object: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
@@ -244,26 +229,14 @@ mod tests {
         let ForeignConversation { messages, flaws } = import(&messages);
         assert_eq!(flaws, []);
         assert_eq!(messages.len(), 4, "an empty answer is left out");
-        assert_eq!(
-            messages[3].parts[0].content,
-            Content::Refusal("No.".to_owned())
-        );
-        let [thought, text, call] = messages[1].parts.as_slice() else {
-            panic!("{messages:?}")
-        };
+        assert_eq!(messages[3].parts[0].content, Content::Refusal("No.".to_owned()));
+        let [thought, text, call] = messages[1].parts.as_slice() else { panic!("{messages:?}") };
         let details = json!([{"type": "reasoning.text", "text": "Let me."}]);
-        assert_eq!(
-            thought.metadata,
-            Some(json!({"openai": {"reasoning_details": details}}).to_string())
-        );
+        assert_eq!(thought.metadata, Some(json!({"openai": {"reasoning_details": details}}).to_string()));
         assert_eq!(text.content, Content::Text("I look.".to_owned()));
         assert_eq!(text.at, "[1].content[0]");
-        assert!(
-            matches!(&call.content, Content::Call { arguments, .. } if arguments == "{\"a\":1}")
-        );
-        assert!(
-            matches!(&messages[2].parts[0].content, Content::Result { call, .. } if call == "c1")
-        );
+        assert!(matches!(&call.content, Content::Call { arguments, .. } if arguments == "{\"a\":1}"));
+        assert!(matches!(&messages[2].parts[0].content, Content::Result { call, .. } if call == "c1"));
     }
 
     #[test]
@@ -274,11 +247,7 @@ mod tests {
         ]);
         let ForeignConversation { messages, flaws } = import(&messages);
         assert_eq!(flaws, []);
-        assert!(
-            matches!(&messages[0].parts[0].content, Content::Call { id, .. } if id == "made_1")
-        );
-        assert!(
-            matches!(&messages[1].parts[0].content, Content::Result { call, .. } if call == "made_1")
-        );
+        assert!(matches!(&messages[0].parts[0].content, Content::Call { id, .. } if id == "made_1"));
+        assert!(matches!(&messages[1].parts[0].content, Content::Result { call, .. } if call == "made_1"));
     }
 }

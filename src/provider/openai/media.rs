@@ -23,9 +23,7 @@ pub(super) fn unsupported_media(takes: MediaSupport, media: &Media, role: Role) 
         (_, Kind::Image, _) if !media_type::is_usual_picture(media) => why::IMAGE_TYPES,
         (_, Kind::Image, Source::Url(_)) if !takes.image_urls => why::NO_URLS,
         (_, Kind::Audio, _) if !takes.sounds => why::NO_AUDIO,
-        (_, Kind::Audio, _) if sound(media).is_none() => {
-            "The service accepts only WAV and MP3 audio."
-        }
+        (_, Kind::Audio, _) if sound(media).is_none() => "The service accepts only WAV and MP3 audio.",
         (_, Kind::Document, _) if !takes.files => why::NO_FILES,
         (_, Kind::Video, _) => why::NO_VIDEO,
         (_, Kind::Audio | Kind::Document, Source::Url(_)) => {
@@ -39,9 +37,7 @@ pub(super) fn unsupported_media(takes: MediaSupport, media: &Media, role: Role) 
 /// Encodes a media part. If its content is not part of the prompt, returns text instead.
 pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<'a> {
     let unsupported = || wire::UserPart::text(UNSUPPORTED_TEXT);
-    let picture = |url| wire::UserPart::ImageUrl {
-        image_url: wire::Url { url },
-    };
+    let picture = |url| wire::UserPart::ImageUrl { image_url: wire::Url { url } };
     let kept = match &media.source {
         Source::Url(url) if media.kind() == Kind::Image => return picture(Cow::Borrowed(url)),
         Source::Url(_) => return unsupported(),
@@ -52,12 +48,9 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
     };
     match (media.kind(), sound(media)) {
         (Kind::Image, _) => picture(Cow::Owned(media_type::data_url(media, content))),
-        (Kind::Audio, Some(format)) => wire::UserPart::InputAudio {
-            input_audio: wire::Audio {
-                data: STANDARD.encode(content),
-                format,
-            },
-        },
+        (Kind::Audio, Some(format)) => {
+            wire::UserPart::InputAudio { input_audio: wire::Audio { data: STANDARD.encode(content), format } }
+        }
         (Kind::Document, _) => wire::UserPart::File {
             file: wire::File {
                 filename: media_type::filename(media).unwrap_or("file"),

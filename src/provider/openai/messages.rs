@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     model::{
-        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolResult,
-        generation::ReasoningEffort, message::StoredPart, transcript,
+        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolResult, generation::ReasoningEffort,
+        message::StoredPart, transcript,
     },
     provider::{
         PastReasoning, authorship,
@@ -28,11 +28,7 @@ use crate::{
 /// Encodes all messages, system messages first, in an order that the service accepts. An assistant
 /// message without content to send is left out. Media of tool results follow the results as a user
 /// message, to which the next user message is appended.
-pub(super) fn messages<'a>(
-    prompt: &'a Prompt,
-    form: EncodeOptions<'_>,
-    ids: &'a CallIdMap,
-) -> Vec<wire::Message<'a>> {
+pub(super) fn messages<'a>(prompt: &'a Prompt, form: EncodeOptions<'_>, ids: &'a CallIdMap) -> Vec<wire::Message<'a>> {
     let system = Cow::Owned(prompt.instructions());
     order::ordered(
         form.dialect.message_order,
@@ -47,24 +43,14 @@ pub(super) fn messages<'a>(
 }
 
 /// How the order of messages that the service accepts changes a conversation.
-pub(super) fn arrangement(
-    system: &str,
-    stored: &[Message],
-    form: EncodeOptions<'_>,
-) -> RequestDiff {
+pub(super) fn arrangement(system: &str, stored: &[Message], form: EncodeOptions<'_>) -> RequestDiff {
     // The reasoning that is sent back, call ids and media content change neither the order nor the
     // number of messages.
     let contents = Contents::default();
     let ids = CallIdMap::default();
     order::changes(
         form.dialect.message_order,
-        written(
-            Cow::Borrowed(system),
-            stored,
-            ("", &contents),
-            form,
-            (&ids, true, &BoundReasoning::default()),
-        ),
+        written(Cow::Borrowed(system), stored, ("", &contents), form, (&ids, true, &BoundReasoning::default())),
     )
 }
 
@@ -96,9 +82,9 @@ fn written<'a>(
             Role::User => {
                 let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
                 match written.last_mut() {
-                    Some(wire::Message::User {
-                        content: wire::UserContent::Parts(parts),
-                    }) if shown_before => parts.extend(user_parts(message, contents)),
+                    Some(wire::Message::User { content: wire::UserContent::Parts(parts) }) if shown_before => {
+                        parts.extend(user_parts(message, contents))
+                    }
                     Some(_) | None => {
                         let content = user(message, contents);
                         written.extend(content.map(|content| wire::Message::User { content }));
@@ -126,11 +112,7 @@ fn written<'a>(
 }
 
 fn instructions(content: Cow<'_, str>, developer: bool) -> wire::Message<'_> {
-    if developer {
-        wire::Message::Developer { content }
-    } else {
-        wire::Message::System { content }
-    }
+    if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
 }
 
 /// Encodes a user message. Returns `None` if it is empty.
@@ -152,10 +134,7 @@ fn user_parts<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPa
 }
 
 /// The media of a tool result, each after a text that states its origin.
-fn result_media<'a>(
-    result: &'a ToolResult,
-    contents: &Contents,
-) -> impl Iterator<Item = wire::UserPart<'a>> {
+fn result_media<'a>(result: &'a ToolResult, contents: &Contents) -> impl Iterator<Item = wire::UserPart<'a>> {
     result.media().flat_map(|medium| {
         let origin = wire::UserPart::text(origin_note(result, medium));
         [origin, media::part(medium, contents)]
@@ -221,10 +200,7 @@ pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
         Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
         Content::ToolCall(_) => true,
         Content::Media(_) => dialect.media.own_pictures,
-        Content::Reasoning { .. }
-        | Content::ToolResult(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => false,
+        Content::Reasoning { .. } | Content::ToolResult(_) | Content::ProviderItem(_) | Content::Unknown(_) => false,
     };
     message.parts.iter().any(sendable)
 }
@@ -252,28 +228,20 @@ fn assistant<'a>(
                     name: call_names::sanitize(&call.name, call_names::MAX_NAME_CHARS),
                     arguments: arguments(call),
                 },
-                extra_content: authorship::attached(KIND, part, "extra_content")
-                    .filter(|_| back.own),
+                extra_content: authorship::attached(KIND, part, "extra_content").filter(|_| back.own),
             }),
-            Content::Reasoning { text, .. } if back.takes(part) => {
-                match back.dialect.reasoning_back {
-                    ReasoningBack::Text { field, .. } => append(place(&mut written, field), text),
-                    ReasoningBack::Details => {
-                        reasoning_details::add(&mut written.reasoning_details, blocks(part))
-                    }
-                    ReasoningBack::Never => {}
-                }
-            }
+            Content::Reasoning { text, .. } if back.takes(part) => match back.dialect.reasoning_back {
+                ReasoningBack::Text { field, .. } => append(place(&mut written, field), text),
+                ReasoningBack::Details => reasoning_details::add(&mut written.reasoning_details, blocks(part)),
+                ReasoningBack::Never => {}
+            },
             Content::Reasoning { .. } => {}
             Content::Media(medium) if back.dialect.media.own_pictures => {
                 written.images.push(media::part(medium, contents));
             }
             // The transcript is validated: assistant messages have no tool results. Media that the
             // service does not accept was replaced by text before.
-            Content::ToolResult(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => {}
+            Content::ToolResult(_) | Content::Media(_) | Content::ProviderItem(_) | Content::Unknown(_) => {}
         }
     }
     let placeholder = back.dialect.placeholder().filter(|_| thinks);
@@ -284,10 +252,7 @@ fn assistant<'a>(
 }
 
 /// The field for the reasoning of a response.
-fn place<'w>(
-    written: &'w mut wire::Assistant<'_>,
-    field: ReasoningField,
-) -> &'w mut Option<String> {
+fn place<'w>(written: &'w mut wire::Assistant<'_>, field: ReasoningField) -> &'w mut Option<String> {
     match field {
         ReasoningField::Content => &mut written.reasoning_content,
         ReasoningField::Reasoning => &mut written.reasoning,
@@ -296,9 +261,7 @@ fn place<'w>(
 
 fn blocks(part: &Part) -> Vec<Map<String, Value>> {
     let details = authorship::attached(KIND, part, "reasoning_details");
-    details
-        .and_then(|details| serde_json::from_value(details).ok())
-        .unwrap_or_default()
+    details.and_then(|details| serde_json::from_value(details).ok()).unwrap_or_default()
 }
 
 fn append(to: &mut Option<String>, text: &str) {

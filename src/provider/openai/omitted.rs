@@ -18,9 +18,7 @@ pub(super) fn omitted(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<PromptNot
     let back = SentReasoning::of(stored, &prompt.model, form, &bound);
     for (message, back) in stored.iter().zip(back) {
         match message.role {
-            Role::System | Role::User if texts(message).is_empty() => {
-                notes.push(omissions::message(message))
-            }
+            Role::System | Role::User if texts(message).is_empty() => notes.push(omissions::message(message)),
             Role::Assistant => {
                 if is_sendable(message, form.dialect) {
                     notes.extend(reasoning(message, back));
@@ -41,8 +39,7 @@ fn reasoning(message: &Message, back: SentReasoning<'_>) -> impl Iterator<Item =
         let Content::Reasoning { .. } = &stored.part.content else {
             return None;
         };
-        (!back.takes(&stored.part))
-            .then(|| omissions::part(message, position, omissions::REASONING))
+        (!back.takes(&stored.part)).then(|| omissions::part(message, position, omissions::REASONING))
     };
     message.parts.iter().enumerate().filter_map(dropped)
 }

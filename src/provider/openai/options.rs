@@ -26,22 +26,11 @@ mod tests;
 
 /// Fields that provider options cannot override: overriding them would send a conversation that
 /// differs from the stored one.
-const RESERVED_FIELDS: &[&str] = &[
-    "model",
-    "messages",
-    "tools",
-    "stream",
-    "stream_options",
-    "n",
-];
+const RESERVED_FIELDS: &[&str] = &["model", "messages", "tools", "stream", "stream_options", "n"];
 
 /// The settings with the effort replaced by the model's nearest level. A service that can disable
 /// reasoning can do so for every model.
-pub(super) fn nearest_supported(
-    dialect: &Dialect,
-    model: &ModelInfo,
-    wanted: &Generation,
-) -> Generation {
+pub(super) fn nearest_supported(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
     let nearest = |effort: ReasoningEffort, levels: &[ReasoningEffort]| Generation {
         reasoning_effort: effort.nearest_of(levels),
         ..wanted.clone()
@@ -49,22 +38,14 @@ pub(super) fn nearest_supported(
     let switched = matches!(dialect.effort, EffortForm::Switch | EffortForm::Thinking);
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
-        (Some(effort), None) if dialect.effort == EffortForm::Coarse => {
-            nearest(effort, &COMMON_LEVELS_AND_NONE)
-        }
-        (Some(effort), None) if dialect.effort == EffortForm::Fine => {
-            nearest(effort, &COMMON_LEVELS)
-        }
+        (Some(effort), None) if dialect.effort == EffortForm::Coarse => nearest(effort, &COMMON_LEVELS_AND_NONE),
+        (Some(effort), None) if dialect.effort == EffortForm::Fine => nearest(effort, &COMMON_LEVELS),
         (Some(_) | None, _) => model.nearest_supported(wanted),
     }
 }
 
 /// The settings that the model does not support.
-pub(super) fn unsupported_settings(
-    dialect: &Dialect,
-    info: &ModelInfo,
-    wanted: &Generation,
-) -> Vec<Unsupported> {
+pub(super) fn unsupported_settings(dialect: &Dialect, info: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let no_effort = has_no_effort(dialect, info);
     let model = info.name.as_str();
     let thinks = dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model);
@@ -100,21 +81,16 @@ pub(super) fn unsupported_settings_with_tools(
     model: &ModelInfo,
     wanted: &Generation,
 ) -> Vec<Unsupported> {
-    let reduced = rejects_reasoning_with_tools(dialect, &model.name)
-        && wanted.reasoning_effort != Some(ReasoningEffort::None);
-    let reason = || Unsupported {
-        setting: Setting::ReasoningEffort,
-        why: why::TOOLS_WITHOUT_REASONING.to_owned(),
-    };
+    let reduced =
+        rejects_reasoning_with_tools(dialect, &model.name) && wanted.reasoning_effort != Some(ReasoningEffort::None);
+    let reason = || Unsupported { setting: Setting::ReasoningEffort, why: why::TOOLS_WITHOUT_REASONING.to_owned() };
     reduced.then(reason).into_iter().collect()
 }
 
 /// Whether a model rejects tools over Chat Completions unless its effort is `none`. This holds for
 /// OpenAI models since gpt-5.4, whose default effort is not `none`.
 pub(super) fn rejects_reasoning_with_tools(dialect: &Dialect, model: &str) -> bool {
-    dialect.effort == EffortForm::Fine
-        && is_openai_reasoning_model(model)
-        && generation(model) >= Some((5, 4))
+    dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model) && generation(model) >= Some((5, 4))
 }
 
 /// The generation of a GPT model: 5.4 for `gpt-5.4-mini`. Returns `None` for other models.
@@ -132,11 +108,7 @@ pub(super) fn may_think(model: &str) -> bool {
 /// What is sent if a tool call is forced and the model reasons.
 pub(super) fn forced_calls(dialect: &Dialect, model: &str) -> ForcedCalls {
     let thinks = dialect.effort == EffortForm::Thinking && may_think(model);
-    if thinks || is_one_of(dialect.reasoning_models, model) {
-        ForcedCalls::NotForced
-    } else {
-        ForcedCalls::Both
-    }
+    if thinks || is_one_of(dialect.reasoning_models, model) { ForcedCalls::NotForced } else { ForcedCalls::Both }
 }
 
 /// Whether the name of a model has one of these prefixes.
@@ -148,11 +120,7 @@ fn is_one_of(starts: &[&str], model: &str) -> bool {
 /// unknown.
 pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
     let thinks = dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model);
-    if thinks || is_one_of(dialect.no_stops, model) {
-        Some(0)
-    } else {
-        dialect.max_stops
-    }
+    if thinks || is_one_of(dialect.no_stops, model) { Some(0) } else { dialect.max_stops }
 }
 
 /// Whether the effort of a model cannot be set.
@@ -162,9 +130,7 @@ fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
         EffortForm::Unknown => dialect.budget.is_none(),
         EffortForm::Fine => !is_openai_reasoning_model(&model.name) && !has_levels(),
         EffortForm::Listed => !has_levels(),
-        EffortForm::Coarse | EffortForm::Object | EffortForm::Thinking | EffortForm::Switch => {
-            false
-        }
+        EffortForm::Coarse | EffortForm::Object | EffortForm::Thinking | EffortForm::Switch => false,
     }
 }
 
@@ -196,21 +162,14 @@ fn one_tool(name: &str) -> Value {
 }
 
 /// Writes the reasoning settings. A budget takes precedence if the service supports one.
-pub(super) fn think(
-    body: &mut Body,
-    dialect: &Dialect,
-    effort: Option<ReasoningEffort>,
-    budget: Option<u32>,
-) {
+pub(super) fn think(body: &mut Body, dialect: &Dialect, effort: Option<ReasoningEffort>, budget: Option<u32>) {
     if let (Some(field), Some(budget)) = (dialect.budget, budget) {
         body.set(field, budget);
         return;
     }
     let switch = |effort| json!({"type": if effort == ReasoningEffort::None { "disabled" } else { "enabled" }});
     match (dialect.effort, effort) {
-        (EffortForm::Object, _) if budget.is_some() => {
-            body.set("reasoning", json!({"max_tokens": budget}))
-        }
+        (EffortForm::Object, _) if budget.is_some() => body.set("reasoning", json!({"max_tokens": budget})),
         (EffortForm::Object, Some(effort)) => body.set("reasoning", json!({"effort": effort})),
         (EffortForm::Fine | EffortForm::Coarse | EffortForm::Listed, Some(effort)) => {
             body.set("reasoning_effort", effort)
@@ -232,10 +191,9 @@ pub(super) fn think(
 fn high_or_max(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
         ReasoningEffort::None => None,
-        ReasoningEffort::Minimal
-        | ReasoningEffort::Low
-        | ReasoningEffort::Medium
-        | ReasoningEffort::High => Some("high"),
+        ReasoningEffort::Minimal | ReasoningEffort::Low | ReasoningEffort::Medium | ReasoningEffort::High => {
+            Some("high")
+        }
         ReasoningEffort::Xhigh | ReasoningEffort::Max => Some("max"),
     }
 }
@@ -243,11 +201,7 @@ fn high_or_max(effort: ReasoningEffort) -> Option<&'static str> {
 /// The response format of the Responses API. `has_strict_mode`: the service has OpenAI's strict
 /// mode, which is used if it supports the schema.
 pub(crate) fn response_format(format: &ResponseFormat, has_strict_mode: bool) -> Value {
-    let ResponseFormat {
-        schema,
-        name,
-        strict,
-    } = format;
+    let ResponseFormat { schema, name, strict } = format;
     let schema = schema.as_deref();
     let Some(schema) = schema.and_then(|schema| serde_json::from_str::<Value>(schema).ok()) else {
         return json!({"type": "json_object"});
@@ -287,8 +241,7 @@ fn can_be_strict(schema: &Value) -> bool {
                 map.get("additionalProperties") == Some(&Value::Bool(false))
                     && names.all(|name| required.contains(name.as_str()))
             };
-            let object =
-                map.contains_key("properties") || map.get("type") == Some(&json!("object"));
+            let object = map.contains_key("properties") || map.get("type") == Some(&json!("object"));
             (!object || closed()) && map.values().all(can_be_strict)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,

@@ -64,22 +64,11 @@ fn texts(messages: &[Message<'_>]) -> i64 {
     let of_part = |part: &UserPart<'_>| i64::from(matches!(part, UserPart::Text { .. }));
     let of_message = |message: &Message<'_>| match message {
         Message::System { .. } | Message::Developer { .. } => 1,
-        Message::User {
-            content: UserContent::Text(_),
-        } => 1,
-        Message::User {
-            content: UserContent::Parts(parts),
-        } => parts.iter().map(of_part).sum(),
-        Message::Assistant(Assistant {
-            content,
-            refusal,
-            reasoning_content,
-            reasoning,
-            ..
-        }) => [content, refusal, reasoning_content, reasoning]
-            .into_iter()
-            .map(|text| i64::from(text.is_some()))
-            .sum(),
+        Message::User { content: UserContent::Text(_) } => 1,
+        Message::User { content: UserContent::Parts(parts) } => parts.iter().map(of_part).sum(),
+        Message::Assistant(Assistant { content, refusal, reasoning_content, reasoning, .. }) => {
+            [content, refusal, reasoning_content, reasoning].into_iter().map(|text| i64::from(text.is_some())).sum()
+        }
         Message::Tool { .. } => 0,
     };
     messages.iter().map(of_message).sum()
@@ -111,9 +100,7 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut fitting: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
         let message = match message {
-            Message::System { content } | Message::Developer { content }
-                if has_conversation(&fitting) =>
-            {
+            Message::System { content } | Message::Developer { content } if has_conversation(&fitting) => {
                 let content = UserContent::Text(Cow::Owned(format!("{INSTRUCTIONS}{content}")));
                 Message::User { content }
             }
@@ -126,15 +113,10 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
         match (&message, fitting.last()) {
             (Message::User { .. }, Some(Message::Tool { .. })) => {
                 let content = Some(ACKNOWLEDGEMENT.to_owned());
-                fitting.push(Message::Assistant(Assistant {
-                    content,
-                    ..Assistant::default()
-                }));
+                fitting.push(Message::Assistant(Assistant { content, ..Assistant::default() }));
             }
             (Message::Assistant(_), _) if !has_conversation(&fitting) => {
-                fitting.push(Message::User {
-                    content: UserContent::Text(Cow::Borrowed(OPENING)),
-                });
+                fitting.push(Message::User { content: UserContent::Text(Cow::Borrowed(OPENING)) });
             }
             (_, _) => {}
         }
@@ -150,15 +132,9 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     for message in written {
         match (joined.last_mut(), message) {
             (Some(Message::System { content: before }), Message::System { content })
-            | (Some(Message::Developer { content: before }), Message::Developer { content }) => {
-                add(before, &content)
-            }
-            (Some(Message::User { content: before }), Message::User { content }) => {
-                before.extend(content)
-            }
-            (Some(Message::Assistant(before)), Message::Assistant(next))
-                if before.tool_calls.is_empty() =>
-            {
+            | (Some(Message::Developer { content: before }), Message::Developer { content }) => add(before, &content),
+            (Some(Message::User { content: before }), Message::User { content }) => before.extend(content),
+            (Some(Message::Assistant(before)), Message::Assistant(next)) if before.tool_calls.is_empty() => {
                 before.extend(next);
             }
             (_, message) => joined.push(message),
@@ -169,9 +145,7 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
 
 /// Whether any message is not a system message.
 fn has_conversation(messages: &[Message<'_>]) -> bool {
-    let instructs = |message: &Message<'_>| {
-        matches!(message, Message::System { .. } | Message::Developer { .. })
-    };
+    let instructs = |message: &Message<'_>| matches!(message, Message::System { .. } | Message::Developer { .. });
     !messages.iter().all(instructs)
 }
 
@@ -199,15 +173,7 @@ impl<'a> UserContent<'a> {
 impl Assistant<'_> {
     /// Appends another assistant message.
     fn extend(&mut self, next: Self) {
-        let Assistant {
-            content,
-            refusal,
-            reasoning_content,
-            reasoning,
-            reasoning_details,
-            tool_calls,
-            images,
-        } = next;
+        let Assistant { content, refusal, reasoning_content, reasoning, reasoning_details, tool_calls, images } = next;
         for (before, next) in [
             (&mut self.content, content),
             (&mut self.refusal, refusal),
@@ -244,36 +210,18 @@ mod tests {
 
     fn says(role: &str, text: &'static str) -> Message<'static> {
         let content = Cow::Borrowed(text);
-        let assistant = |content: Option<&str>| Assistant {
-            content: content.map(str::to_owned),
-            ..Assistant::default()
-        };
+        let assistant =
+            |content: Option<&str>| Assistant { content: content.map(str::to_owned), ..Assistant::default() };
         match role {
             "system" => Message::System { content },
-            "user" => Message::User {
-                content: UserContent::Text(content),
-            },
+            "user" => Message::User { content: UserContent::Text(content) },
             "assistant" => Message::Assistant(assistant(Some(text))),
             "calls" => {
-                let function = Function {
-                    name: Cow::Borrowed("look"),
-                    arguments: "{}",
-                };
-                let call = Call {
-                    id: text,
-                    kind: "function",
-                    function,
-                    extra_content: None,
-                };
-                Message::Assistant(Assistant {
-                    tool_calls: vec![call],
-                    ..assistant(None)
-                })
+                let function = Function { name: Cow::Borrowed("look"), arguments: "{}" };
+                let call = Call { id: text, kind: "function", function, extra_content: None };
+                Message::Assistant(Assistant { tool_calls: vec![call], ..assistant(None) })
             }
-            "tool" => Message::Tool {
-                tool_call_id: text,
-                content: Cow::Borrowed(""),
-            },
+            "tool" => Message::Tool { tool_call_id: text, content: Cow::Borrowed("") },
             other => panic!("{other}"),
         }
     }
@@ -292,16 +240,12 @@ mod tests {
             .map(|message| {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let id = message["tool_calls"][0]["id"].clone();
-                let said = [&message["content"], &id, &message["tool_call_id"]]
-                    .map(text)
-                    .concat();
+                let said = [&message["content"], &id, &message["tool_call_id"]].map(text).concat();
                 (text(&message["role"]), said)
             })
             .collect();
-        let expected: Vec<(String, String)> = expected
-            .iter()
-            .map(|(role, text)| ((*role).to_owned(), (*text).to_owned()))
-            .collect();
+        let expected: Vec<(String, String)> =
+            expected.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
         assert_eq!(shown, expected, "{given:?}");
     }
 
@@ -310,44 +254,17 @@ mod tests {
         check(joined, &[], &[]);
         check(
             joined,
-            &[
-                ("system", "a"),
-                ("system", "b"),
-                ("user", "c"),
-                ("user", "d"),
-                ("assistant", "e"),
-                ("assistant", "f"),
-            ],
-            &[
-                ("system", "a\n\nb"),
-                ("user", "c\n\nd"),
-                ("assistant", "e\n\nf"),
-            ],
+            &[("system", "a"), ("system", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"), ("assistant", "f")],
+            &[("system", "a\n\nb"), ("user", "c\n\nd"), ("assistant", "e\n\nf")],
         );
         check(
             joined,
-            &[
-                ("user", "a"),
-                ("assistant", "b"),
-                ("calls", "c"),
-                ("tool", "c"),
-                ("user", "d"),
-                ("system", "e"),
-            ],
-            &[
-                ("user", "a"),
-                ("assistant", "bc"),
-                ("tool", "c"),
-                ("user", "d"),
-                ("system", "e"),
-            ],
+            &[("user", "a"), ("assistant", "b"), ("calls", "c"), ("tool", "c"), ("user", "d"), ("system", "e")],
+            &[("user", "a"), ("assistant", "bc"), ("tool", "c"), ("user", "d"), ("system", "e")],
         );
         let mut media = UserContent::Parts(vec![UserPart::Text { text: "a".into() }]);
         media.extend(UserContent::Text("b".into()));
-        assert_eq!(
-            json!(media),
-            json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
-        );
+        assert_eq!(json!(media), json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]));
     }
 
     #[test]
@@ -355,34 +272,14 @@ mod tests {
         let both: fn(Vec<Message<'_>>) -> Vec<Message<'_>> = |written| joined(strict(written));
         check(
             both,
-            &[
-                ("system", "a"),
-                ("assistant", "b"),
-                ("user", "c"),
-                ("system", "d"),
-            ],
-            &[
-                ("system", "a"),
-                ("user", OPENING),
-                ("assistant", "b"),
-                ("user", "c\n\n[Instructions]\nd"),
-            ],
+            &[("system", "a"), ("assistant", "b"), ("user", "c"), ("system", "d")],
+            &[("system", "a"), ("user", OPENING), ("assistant", "b"), ("user", "c\n\n[Instructions]\nd")],
         );
         check(
             both,
             &[("calls", "a"), ("tool", "a"), ("user", "b")],
-            &[
-                ("user", OPENING),
-                ("assistant", "a"),
-                ("tool", "a"),
-                ("assistant", ACKNOWLEDGEMENT),
-                ("user", "b"),
-            ],
+            &[("user", OPENING), ("assistant", "a"), ("tool", "a"), ("assistant", ACKNOWLEDGEMENT), ("user", "b")],
         );
-        check(
-            both,
-            &[("system", "a"), ("system", "b")],
-            &[("system", "a\n\nb")],
-        );
+        check(both, &[("system", "a"), ("system", "b")], &[("system", "a\n\nb")]);
     }
 }

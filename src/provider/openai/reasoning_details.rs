@@ -42,9 +42,7 @@ impl Details {
     pub(super) fn close(mut self) -> Vec<Map<String, Value>> {
         for (key, joiner) in PIECEWISE.into_iter().zip(&mut self.joiners) {
             let rest = joiner.rest();
-            if let Some(Value::String(text)) =
-                self.blocks.last_mut().and_then(|block| block.get_mut(key))
-            {
+            if let Some(Value::String(text)) = self.blocks.last_mut().and_then(|block| block.get_mut(key)) {
                 text.push_str(&rest.text);
             }
         }
@@ -65,11 +63,8 @@ pub(super) fn add(details: &mut Vec<Map<String, Value>>, fragments: Vec<Map<Stri
 /// The visible text of fragments, for a service that does not send it in another field.
 pub(super) fn text(fragments: &[DetailFragment]) -> Option<Piece> {
     let shown = |fragment: &DetailFragment| {
-        let raw = ["text", "summary"]
-            .iter()
-            .find_map(|key| fragment.get(*key));
-        raw.filter(|raw| raw.get().starts_with('"'))
-            .map(|raw| Piece::of(raw))
+        let raw = ["text", "summary"].iter().find_map(|key| fragment.get(*key));
+        raw.filter(|raw| raw.get().starts_with('"')).map(|raw| Piece::of(raw))
     };
     let mut text = Piece::default();
     let pieces = fragments.iter().filter_map(shown);
@@ -79,13 +74,9 @@ pub(super) fn text(fragments: &[DetailFragment]) -> Option<Piece> {
 
 /// Whether a fragment continues a block: it has the same type and index, and no different id.
 fn continues(block: &Map<String, Value>, fragment: &Map<String, Value>) -> bool {
-    let known = |map: &Map<String, Value>, key: &str| {
-        map.get(key).filter(|value| !value.is_null()).cloned()
-    };
+    let known = |map: &Map<String, Value>, key: &str| map.get(key).filter(|value| !value.is_null()).cloned();
     let same = |key: &str| known(block, key) == known(fragment, key);
-    let no_other = |key: &str| {
-        known(fragment, key).is_none_or(|id| known(block, key).is_none_or(|own| own == id))
-    };
+    let no_other = |key: &str| known(fragment, key).is_none_or(|id| known(block, key).is_none_or(|own| own == id));
     let numbered = known(fragment, "index").is_some();
     numbered && same("type") && same("index") && no_other("id")
 }
@@ -94,9 +85,7 @@ fn join(block: &mut Map<String, Value>, fragment: Map<String, Value>) {
     for (key, value) in fragment {
         match (block.get_mut(&key), value) {
             (_, Value::Null) => {}
-            (Some(Value::String(text)), Value::String(more))
-                if PIECEWISE.contains(&key.as_str()) =>
-            {
+            (Some(Value::String(text)), Value::String(more)) if PIECEWISE.contains(&key.as_str()) => {
                 text.push_str(&more)
             }
             (_, value) => {

@@ -51,11 +51,7 @@ pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
         keeps_own_call_ids: dialect.own_call_ids,
         forced_with_effort: forced_calls,
         forced_with_budget: forced_calls,
-        efforts_with_tools: if reduced {
-            vec![ReasoningEffort::None]
-        } else {
-            efforts.clone()
-        },
+        efforts_with_tools: if reduced { vec![ReasoningEffort::None] } else { efforts.clone() },
         efforts,
         kind_for_reasoning_with_tools: reduced.then_some(KIND_FOR_REASONING_WITH_TOOLS),
         max_stop_sequences: max_stops(dialect, name),

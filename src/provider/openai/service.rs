@@ -16,12 +16,10 @@ use super::{
 };
 use crate::{
     model::{
-        DeclaredModel, Generation, Media, Message, Prompt, PromptFormat, RequestDiff, Role,
-        generation::Unsupported,
+        DeclaredModel, Generation, Media, Message, Prompt, PromptFormat, RequestDiff, Role, generation::Unsupported,
     },
     provider::{
-        CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream,
-        Rules,
+        CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
         http::{Call, Settings, SetupError},
         model_names::ModelNames,
@@ -54,12 +52,7 @@ impl OpenAi {
     ) -> Result<Self, SetupError> {
         let names = ModelNames::InBody;
         let connection = Connection::new(name, settings, declared, names)?;
-        Ok(Self {
-            connection,
-            dialect: *dialect,
-            developer: false,
-            counted_as: None,
-        })
+        Ok(Self { connection, dialect: *dialect, developer: false, counted_as: None })
     }
 
     /// Sends instructions with the role `developer`, if the service supports it.
@@ -78,11 +71,7 @@ impl OpenAi {
     }
 
     fn form(&self) -> EncodeOptions<'_> {
-        EncodeOptions {
-            dialect: &self.dialect,
-            provider: &self.connection.name,
-            developer: self.developer,
-        }
+        EncodeOptions { dialect: &self.dialect, provider: &self.connection.name, developer: self.developer }
     }
 }
 
@@ -93,10 +82,7 @@ impl Provider for OpenAi {
 
     fn service(&self) -> Option<&str> {
         let dialect = (self.dialect.name != dialect::COMPATIBLE.name).then_some(self.dialect.name);
-        self.counted_as
-            .as_deref()
-            .or(dialect)
-            .or_else(|| dialect::service_of_host(self.connection.client.host()))
+        self.counted_as.as_deref().or(dialect).or_else(|| dialect::service_of_host(self.connection.client.host()))
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
@@ -116,11 +102,7 @@ impl Provider for OpenAi {
         options::unsupported_settings(&self.dialect, model, wanted)
     }
 
-    fn unsupported_settings_with_tools(
-        &self,
-        model: &ModelInfo,
-        wanted: &Generation,
-    ) -> Vec<Unsupported> {
+    fn unsupported_settings_with_tools(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
         options::unsupported_settings_with_tools(&self.dialect, model, wanted)
     }
 
@@ -179,11 +161,7 @@ impl Provider for OpenAi {
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let body = encode::body(&prompt, self.form());
-        let call = Call {
-            path: PATH.to_owned(),
-            headers: HeaderMap::new(),
-            body,
-        };
+        let call = Call { path: PATH.to_owned(), headers: HeaderMap::new(), body };
         let fingerprint = BoundReasoning::of(&prompt, self.form()).fingerprint;
         let decoder = Decoder::new(&self.dialect).with_fingerprint(fingerprint);
         let answer = self.connection.client.clone().stream(call, decoder);
@@ -193,11 +171,7 @@ impl Provider for OpenAi {
 
 /// Encodes a prompt as for OpenAI itself, for a model of any provider.
 pub(crate) fn request(prompt: &Prompt) -> Request {
-    let form = EncodeOptions {
-        dialect: dialect::openai(),
-        provider: "",
-        developer: false,
-    };
+    let form = EncodeOptions { dialect: dialect::openai(), provider: "", developer: false };
     written(prompt, form)
 }
 

@@ -27,9 +27,7 @@ fn decode<'a>(name: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> DecodeO
 
 /// A stream with these payloads and `[DONE]`.
 fn stream(payloads: &[Value]) -> String {
-    let events = payloads
-        .iter()
-        .map(|payload| format!("data: {payload}\n\n"));
+    let events = payloads.iter().map(|payload| format!("data: {payload}\n\n"));
     events.chain(["data: [DONE]\n\n".to_owned()]).collect()
 }
 

@@ -21,10 +21,7 @@ pub(super) enum Message<'a> {
     /// An assistant message.
     Assistant(Assistant<'a>),
     /// The result of a tool call.
-    Tool {
-        tool_call_id: &'a str,
-        content: Cow<'a, str>,
-    },
+    Tool { tool_call_id: &'a str, content: Cow<'a, str> },
 }
 
 /// The content of a user message.

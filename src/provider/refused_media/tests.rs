@@ -5,9 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     context::testing::{self, message, response},
-    model::{
-        Content, Contents, Message, MessageId, ModelResponse, Part, Role, derive, media::BlobRef,
-    },
+    model::{Content, Contents, Message, MessageId, ModelResponse, Part, Role, derive, media::BlobRef},
 };
 
 const PICTURE: &[u8] = b"a picture";
@@ -16,30 +14,19 @@ const FILE: &[u8] = b"a file";
 const ADDRESS: &str = "https://example.org/a.png";
 
 fn stored(media_type: &str, bytes: &[u8]) -> Part {
-    let kept = BlobRef {
-        id: derive::blob(bytes),
-        bytes: bytes.len() as u64,
-        pixels: None,
-    };
+    let kept = BlobRef { id: derive::blob(bytes), bytes: bytes.len() as u64, pixels: None };
     part(media_type, Source::Blob(kept))
 }
 
 fn part(media_type: &str, source: Source) -> Part {
-    Part::new(Content::Media(Media {
-        media_type: media_type.to_owned(),
-        source,
-        filename: String::new(),
-    }))
+    Part::new(Content::Media(Media { media_type: media_type.to_owned(), source, filename: String::new() }))
 }
 
 /// The user sends an image, to which the model responds; then another image, an image by URL and a
 /// file.
 fn prompt() -> Prompt {
     let answer = Message {
-        response: Some(ModelResponse {
-            provider: "main".to_owned(),
-            ..response("main/m")
-        }),
+        response: Some(ModelResponse { provider: "main".to_owned(), ..response("main/m") }),
         ..message(Role::Assistant, vec![Part::text("I see.")])
     };
     let new = vec![
@@ -57,19 +44,13 @@ fn prompt() -> Prompt {
         ..testing::prompt(vec![
             message(Role::User, vec![stored("image/png", PICTURE)]),
             answer,
-            Message {
-                id: MessageId::new("new"),
-                ..message(Role::User, new)
-            },
+            Message { id: MessageId::new("new"), ..message(Role::User, new) },
         ])
     }
 }
 
 fn error(kind: Kind, code: &str, message: &str) -> Error {
-    Error {
-        code: code.to_owned(),
-        ..Error::new(kind, "main", message)
-    }
+    Error { code: code.to_owned(), ..Error::new(kind, "main", message) }
 }
 
 /// The rejected media, by content.
@@ -104,7 +85,8 @@ fn a_path_in_a_refusal_names_one_medium_in_each_protocol() {
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": address}}]},
     ]});
     let responses = json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": address}]}]});
-    let gemini = json!({"contents": [{"parts": [{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": data}}]}]});
+    let gemini =
+        json!({"contents": [{"parts": [{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": data}}]}]});
     let other = vec!["another picture"];
     let table = [
         (
@@ -112,48 +94,16 @@ fn a_path_in_a_refusal_names_one_medium_in_each_protocol() {
             "messages.1.content.0.tool_result.content.1.image.source.base64.data: Could not process image",
             other.clone(),
         ),
-        (
-            &anthropic,
-            "messages.1.content.1.image.source.url: Unable to download the file.",
-            vec![ADDRESS],
-        ),
-        (
-            &anthropic,
-            "messages.0.content.0.text: text content blocks must be non-empty",
-            vec![],
-        ),
-        (
-            &anthropic,
-            "messages.9.content.0.tool_use.name: String should match pattern",
-            vec![],
-        ),
-        (
-            &chat,
-            "Invalid value at 'messages[0].content[1].image_url.url'.",
-            other.clone(),
-        ),
-        (
-            &chat,
-            "Not good. (messages.[0].content.[1].image_url)",
-            other.clone(),
-        ),
-        (
-            &responses,
-            "Bad. (input[0].content[0].image_url)",
-            other.clone(),
-        ),
-        (
-            &gemini,
-            "* GenerateContentRequest.contents[0].parts[1].inline_data: bad",
-            other.clone(),
-        ),
+        (&anthropic, "messages.1.content.1.image.source.url: Unable to download the file.", vec![ADDRESS]),
+        (&anthropic, "messages.0.content.0.text: text content blocks must be non-empty", vec![]),
+        (&anthropic, "messages.9.content.0.tool_use.name: String should match pattern", vec![]),
+        (&chat, "Invalid value at 'messages[0].content[1].image_url.url'.", other.clone()),
+        (&chat, "Not good. (messages.[0].content.[1].image_url)", other.clone()),
+        (&responses, "Bad. (input[0].content[0].image_url)", other.clone()),
+        (&gemini, "* GenerateContentRequest.contents[0].parts[1].inline_data: bad", other.clone()),
     ];
     for (body, words, expected) in table {
-        assert_eq!(
-            found(body, Kind::BadRequest, "", words),
-            expected,
-            "{words}"
-        );
+        assert_eq!(found(body, Kind::BadRequest, "", words), expected, "{words}");
     }
     let too_long = "messages.1.content.0.tool_result.content.1.image.source.base64: image exceeds 5 MB maximum";
     assert_eq!(found(&anthropic, Kind::TooLong, "", too_long), other);
@@ -164,33 +114,21 @@ fn a_path_in_a_refusal_names_one_medium_in_each_protocol() {
 fn words_about_a_kind_of_media_mean_those_that_the_model_has_not_answered() {
     let pictures = vec!["another picture", ADDRESS];
     let table = [
-        (
-            "",
-            "Unable to process input image. Please retry or report in https://a.b",
-            pictures.clone(),
-        ),
+        ("", "Unable to process input image. Please retry or report in https://a.b", pictures.clone()),
         (
             "invalid_image_format",
             "You uploaded an unsupported image. Please make sure that it is a PNG.",
             pictures.clone(),
         ),
         ("image_parse_error", "Bad.", pictures.clone()),
-        (
-            "",
-            "The image data you provided does not represent a valid image.",
-            pictures,
-        ),
+        ("", "The image data you provided does not represent a valid image.", pictures),
         (
             "invalid_image_url",
             "Error while downloading https://example.org/a.png. Upstream status code: 404.",
             vec![ADDRESS],
         ),
         ("", "The document has no pages.", vec!["a file"]),
-        (
-            "",
-            "The PDF specified is password protected.",
-            vec!["a file"],
-        ),
+        ("", "The PDF specified is password protected.", vec!["a file"]),
         ("", "Invalid value: 'max_tokens' is too large", vec![]),
         ("", "This model does not support image input.", vec![]),
         ("", "Unsupported parameter: 'top_k'.", vec![]),

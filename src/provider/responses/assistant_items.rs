@@ -13,14 +13,8 @@ use super::{
     wire::{Content as Piece, Input, Message as Said, RawReasoning, Reasoning, Summary, Text},
 };
 use crate::{
-    model::{
-        CallId, Content, Contents, Media, Message, Part, ProviderItem, ToolCall,
-        message::StoredPart,
-    },
-    provider::{
-        PastReasoning, authorship, call_ids::CallIdMap, call_names, http::lenient,
-        inserted::arguments,
-    },
+    model::{CallId, Content, Contents, Media, Message, Part, ProviderItem, ToolCall, message::StoredPart},
+    provider::{PastReasoning, authorship, call_ids::CallIdMap, call_names, http::lenient, inserted::arguments},
 };
 
 /// Limit on the bytes of an item id.
@@ -93,10 +87,7 @@ pub(super) fn answer<'a>(
             Content::ProviderItem(item) => writer.add(at, item, form),
             Content::Media(medium) => writer.show(at, part, medium, contents),
             // The transcript is validated: assistant messages have no tool results.
-            Content::Text(_)
-            | Content::Refusal(_)
-            | Content::ToolResult(_)
-            | Content::Unknown(_) => {}
+            Content::Text(_) | Content::Refusal(_) | Content::ToolResult(_) | Content::Unknown(_) => {}
         }
     }
     writer.finish()
@@ -124,9 +115,7 @@ pub(super) fn is_custom(part: &Part) -> bool {
 pub(super) fn custom_calls(message: &Message) -> impl Iterator<Item = &CallId> {
     let parts = message.parts.iter().map(|stored| &stored.part);
     let calls = parts.filter_map(|part| Some((part, part.content.as_call()?)));
-    calls
-        .filter(|(part, _)| is_custom(part))
-        .map(|(_, call)| &call.id)
+    calls.filter(|(part, _)| is_custom(part)).map(|(_, call)| &call.id)
 }
 
 impl<'a> Writer<'a> {
@@ -162,19 +151,10 @@ impl<'a> Writer<'a> {
         self.end_summary();
         let of = authorship::attached_metadata(KIND, part);
         let text = Cow::Borrowed(text);
-        let piece = if refused {
-            Piece::Refusal { refusal: text }
-        } else {
-            Piece::OutputText {
-                text,
-                annotations: [],
-            }
-        };
+        let piece =
+            if refused { Piece::Refusal { refusal: text } } else { Piece::OutputText { text, annotations: [] } };
         if let Some(last) = self.drafts.last_mut().filter(|last| last.of == of)
-            && let Input::Message(Said {
-                content: Text::Several(pieces),
-                ..
-            }) = &mut last.item
+            && let Input::Message(Said { content: Text::Several(pieces), .. }) = &mut last.item
         {
             pieces.push(piece);
             last.parts.push(at);
@@ -201,12 +181,7 @@ impl<'a> Writer<'a> {
         let call_id = ids.get(&call.id);
         let name = call_names::sanitize(&call.name, call_names::MAX_NAME_CHARS);
         let item = if metadata.is_some() && is_custom(part) {
-            Input::CustomToolCall {
-                id: self.id(metadata.as_ref(), "ctc_"),
-                call_id,
-                name,
-                input: custom_input(call),
-            }
+            Input::CustomToolCall { id: self.id(metadata.as_ref(), "ctc_"), call_id, name, input: custom_input(call) }
         } else {
             Input::FunctionCall {
                 id: self.id(metadata.as_ref(), "fc_"),
@@ -243,8 +218,7 @@ impl<'a> Writer<'a> {
         let item = metadata.and_then(|mut own| own.remove("item"));
         let content = medium.blob().and_then(|kept| contents.get(&kept.id));
         let whole = item.zip(content).and_then(|(mut item, content)| {
-            item.as_object_mut()?
-                .insert("result".to_owned(), json!(STANDARD.encode(content)));
+            item.as_object_mut()?.insert("result".to_owned(), json!(STANDARD.encode(content)));
             serde_json::value::to_raw_value(&item).ok()
         });
         match whole {
@@ -298,36 +272,21 @@ impl<'a> Writer<'a> {
         self.drop_reasoning();
         self.left_out.sort_unstable();
         let drafts = self.drafts.into_iter();
-        EncodedResponse {
-            items: drafts.map(|draft| plain(draft.item)).collect(),
-            left_out: self.left_out,
-        }
+        EncodedResponse { items: drafts.map(|draft| plain(draft.item)).collect(), left_out: self.left_out }
     }
 }
 
 /// Joins the texts of a message without an id into one.
 fn plain(item: Input<'_>) -> Input<'_> {
     match item {
-        Input::Message(Said {
-            role,
-            id: None,
-            status,
-            phase,
-            content: Text::Several(pieces),
-        }) => {
+        Input::Message(Said { role, id: None, status, phase, content: Text::Several(pieces) }) => {
             let words = |piece| match piece {
                 Piece::InputText { text } | Piece::OutputText { text, .. } => text,
                 Piece::Refusal { refusal } => refusal,
                 Piece::InputImage { .. } | Piece::InputFile { .. } => Cow::Borrowed(""),
             };
             let words: Vec<Cow<'_, str>> = pieces.into_iter().map(words).collect();
-            Input::Message(Said {
-                role,
-                id: None,
-                status,
-                phase,
-                content: Text::One(Cow::Owned(words.concat())),
-            })
+            Input::Message(Said { role, id: None, status, phase, content: Text::One(Cow::Owned(words.concat())) })
         }
         other @ (Input::Message(_)
         | Input::Reasoning(_)

@@ -13,8 +13,7 @@ pub struct CustomCalls(BTreeSet<CallId>);
 impl CustomCalls {
     /// Adds the custom tool calls of a message.
     pub fn add(&mut self, message: &Message) {
-        self.0
-            .extend(assistant_items::custom_calls(message).cloned());
+        self.0.extend(assistant_items::custom_calls(message).cloned());
     }
 
     /// Whether a call is a custom tool call.

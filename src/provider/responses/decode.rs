@@ -41,11 +41,7 @@ pub struct Decoder {
 impl Decoder {
     /// Creates a decoder of one response.
     pub fn new(dialect: &Dialect) -> Self {
-        Self {
-            id: String::new(),
-            model: String::new(),
-            items: Items::new(dialect.runs_custom_tools),
-        }
+        Self { id: String::new(), model: String::new(), items: Items::new(dialect.runs_custom_tools) }
     }
 
     /// Handles an event of this type. Unknown types are ignored.
@@ -63,19 +59,14 @@ impl Decoder {
             "response.output_item.added" => items.begin(output, &raw(event.item), chunks),
             "response.output_item.done" => items.end(output, &raw(event.item), chunks),
             "response.output_text.annotation.added" => {
-                let place =
-                    TextLocation::new(output, TextKind::Text, event.content_index.0.unwrap_or(0));
+                let place = TextLocation::new(output, TextKind::Text, event.content_index.0.unwrap_or(0));
                 items.cite(place, &raw(event.annotation), chunks)
             }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
                 items.extend_call(output, &piece(event.delta), chunks)
             }
-            "response.function_call_arguments.done" => {
-                items.complete_call(output, &piece(event.arguments), chunks)
-            }
-            "response.custom_tool_call_input.done" => {
-                items.complete_call(output, &piece(event.input), chunks)
-            }
+            "response.function_call_arguments.done" => items.complete_call(output, &piece(event.arguments), chunks),
+            "response.custom_tool_call_input.done" => items.complete_call(output, &piece(event.input), chunks),
             "response.completed"
             | "response.incomplete"
             | "response.failed"
@@ -102,8 +93,7 @@ impl Decoder {
         let item = event.item.as_deref().filter(|_| is_item);
         let item: wire::Item = item.map(read).unwrap_or_default();
         let id = event.item_id.as_ref().unwrap_or(&item.id);
-        self.items
-            .output_index(&id.0, kind == "response.output_item.added")
+        self.items.output_index(&id.0, kind == "response.output_item.added")
     }
 
     /// Takes id and model from each event that has them. The last ones apply: some services change
@@ -172,11 +162,7 @@ impl stream::Decoder for Decoder {
             Err(error) => return Err(Fault::unreadable(&error)),
         };
         let named = std::mem::take(&mut read.kind.0);
-        let kind = if named.is_empty() {
-            event.name.as_str()
-        } else {
-            named.as_str()
-        };
+        let kind = if named.is_empty() { event.name.as_str() } else { named.as_str() };
         let error = read.error.as_ref().filter(|error| error.get() != "null");
         if kind == "error" || (kind.is_empty() && error.is_some()) {
             return Err(classify::event_fault(data));

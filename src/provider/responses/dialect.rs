@@ -1,9 +1,7 @@
 //! The differences between services that implement the Responses API, as a table, so that no other
 //! code inspects service names.
 
-use crate::provider::{
-    call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule,
-};
+use crate::provider::{call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule};
 
 /// The call ids that all services accept.
 pub(super) const CALL_IDS: CallIdRule = CallIdRule::Short;
@@ -112,11 +110,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     counted_as: "",
     local: false,
     list: Some(Family::Compatible),
-    media: MediaSupport {
-        image_urls: true,
-        files: false,
-        in_results: false,
-    },
+    media: MediaSupport { image_urls: true, files: false, in_results: false },
 };
 
 /// OpenAI's own dialect.
@@ -128,11 +122,7 @@ pub const OPENAI: Dialect = Dialect {
     cache_key: true,
     counts: true,
     counted_as: "openai-responses",
-    media: MediaSupport {
-        image_urls: true,
-        files: true,
-        in_results: true,
-    },
+    media: MediaSupport { image_urls: true, files: true, in_results: true },
     ..COMPATIBLE
 };
 
@@ -141,11 +131,7 @@ pub const DIALECTS: &[Dialect] = &[
     OPENAI,
     Dialect {
         name: "azure",
-        hosts: &[
-            "openai.azure.com",
-            "services.ai.azure.com",
-            "cognitiveservices.azure.com",
-        ],
+        hosts: &["openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"],
         key_header: Some("api-key"),
         counts: false,
         // Azure lists models, but calls name deployments.
@@ -176,19 +162,11 @@ pub const DIALECTS: &[Dialect] = &[
         counted_as: "openrouter",
         hosts: &["openrouter.ai"],
         encrypted_reasoning: EncryptedReasoning::Always,
-        media: MediaSupport {
-            files: true,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { files: true, ..COMPATIBLE.media },
         list: Some(Family::OpenRouter),
         ..COMPATIBLE
     },
-    Dialect {
-        name: "deepseek",
-        counted_as: "deepseek",
-        hosts: &["api.deepseek.com"],
-        ..COMPATIBLE
-    },
+    Dialect { name: "deepseek", counted_as: "deepseek", hosts: &["api.deepseek.com"], ..COMPATIBLE },
     Dialect {
         name: "llamacpp",
         counted_as: "llamacpp",
@@ -205,10 +183,7 @@ pub const DIALECTS: &[Dialect] = &[
         name: "lmstudio",
         counted_as: "lmstudio",
         local: true,
-        media: MediaSupport {
-            image_urls: false,
-            ..COMPATIBLE.media
-        },
+        media: MediaSupport { image_urls: false, ..COMPATIBLE.media },
         list: Some(Family::LmStudio),
         ..COMPATIBLE
     },

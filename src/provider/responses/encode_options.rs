@@ -22,8 +22,6 @@ pub struct EncodeOptions<'a> {
 impl EncodeOptions<'_> {
     /// Whether a message is sent back as the model that is called generated it.
     pub(super) fn is_own(self, model: &str, message: &Message) -> bool {
-        self.with_own_items
-            && self.dialect.sends_own_items()
-            && authorship::wrote(self.provider, model, message)
+        self.with_own_items && self.dialect.sends_own_items() && authorship::wrote(self.provider, model, message)
     }
 }

@@ -98,12 +98,7 @@ fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
 
 impl Pending {
     /// Adds text to the message item with the same id and phase, or starts another item.
-    fn say(
-        &mut self,
-        piece: Box<RawValue>,
-        names: Map<String, Value>,
-        items: &mut Vec<Box<RawValue>>,
-    ) {
+    fn say(&mut self, piece: Box<RawValue>, names: Map<String, Value>, items: &mut Vec<Box<RawValue>>) {
         self.end_thought(items);
         if self.names != names {
             self.end_words(items);
@@ -143,11 +138,7 @@ impl Pending {
 
 fn reasoning(shown: Vec<String>, own: &Map<String, Value>) -> Box<RawValue> {
     let is_raw = own.get("raw") == Some(&Value::Bool(true));
-    let (name, kind) = if is_raw {
-        ("content", "reasoning_text")
-    } else {
-        ("summary", "summary_text")
-    };
+    let (name, kind) = if is_raw { ("content", "reasoning_text") } else { ("summary", "summary_text") };
     let pieces = shown.iter().map(|text| json!({"type": kind, "text": text}));
     let pieces: Vec<Value> = pieces.collect();
     let mut item = Body::default();

@@ -61,19 +61,14 @@ fn title(kind: &str, item: &Value) -> String {
     match (kind, of(&["/action/type"]).as_deref()) {
         ("web_search_call", Some("open_page")) => about("Opened a page", &["/action/url"]),
         ("web_search_call", Some("find_in_page")) => about("Searched a page", &["/action/pattern"]),
-        ("web_search_call", _) => {
-            about("Searched the web", &["/action/query", "/action/queries/0"])
-        }
+        ("web_search_call", _) => about("Searched the web", &["/action/query", "/action/queries/0"]),
         ("file_search_call", _) => about("Searched files", &["/queries/0"]),
         ("code_interpreter_call", _) => "Ran code".to_owned(),
         ("image_generation_call", _) => about("Made a picture", &["/revised_prompt", "/prompt"]),
         ("mcp_list_tools", _) => about("Listed tools", &["/server_label"]),
         ("mcp_call" | "custom_tool_call", _) => about("Called a tool", &["/name"]),
         ("mcp_approval_request", _) => about("Asks to call a tool", &["/name"]),
-        ("shell_call" | "local_shell_call", _) => about(
-            "Ran a command",
-            &["/action/commands/0", "/action/command/0"],
-        ),
+        ("shell_call" | "local_shell_call", _) => about("Ran a command", &["/action/commands/0", "/action/command/0"]),
         ("compaction", _) => "Compacted the conversation".to_owned(),
         (_, _) => String::new(),
     }
@@ -91,13 +86,7 @@ fn kept(raw: &RawValue, mut item: Value) -> String {
 }
 
 /// Server tool calls that the client may have to run.
-const CALLS: [&str; 5] = [
-    "local_shell_call",
-    "computer_call",
-    "apply_patch_call",
-    "shell_call",
-    "tool_search_call",
-];
+const CALLS: [&str; 5] = ["local_shell_call", "computer_call", "apply_patch_call", "shell_call", "tool_search_call"];
 
 /// The calls of a response that the service leaves to the client to run, by id, with their kinds.
 /// For calls that the service runs itself, it sends the output.
@@ -122,9 +111,7 @@ impl ClientCalls {
 
     /// Whether an item is one of these calls.
     pub(super) fn has(&self, kind: &str, json: &str) -> bool {
-        self.0
-            .get(&member(json, "call_id"))
-            .is_some_and(|it| it == kind)
+        self.0.get(&member(json, "call_id")).is_some_and(|it| it == kind)
     }
 }
 

@@ -7,8 +7,8 @@ use super::{KIND, citation::citation, hosted};
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-        ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url, from_data_or_url,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
+        Node, Object, PDF, PICTURE, at_url, from_data_or_url,
     },
 };
 
@@ -63,8 +63,7 @@ pub(crate) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) {
             ("custom_tool_call", _) => answer.custom_call(&item, reading),
             ("", _) => reading.note(item.path("type"), FlawKind::Missing, "must be set"),
             ("item_reference", _) => {
-                let why =
-                    "references to items in the service are not supported: send the whole item";
+                let why = "references to items in the service are not supported: send the whole item";
                 reading.note(item.path("type"), FlawKind::Unsupported, why);
             }
             (kind, _) if is_hosted(kind) => answer.hosted(&item, kind),
@@ -118,16 +117,12 @@ impl PendingResponse {
         let own = self.names(item, reading);
         let words = |part: &Part| matches!(part.content, Content::Text(_) | Content::Refusal(_));
         let calls = |part: &Part| matches!(part.content, Content::Call { .. });
-        if own.get("id").is_none()
-            && self.parts.last().is_some_and(words)
-            && !self.parts.iter().any(calls)
-        {
+        if own.get("id").is_none() && self.parts.last().is_some_and(words) && !self.parts.iter().any(calls) {
             self.finish(reading);
         }
         self.begin(item);
         let parts = item.parts("content", answered, reading).into_iter();
-        self.parts
-            .extend(parts.map(|part| part.with_metadata(KIND, own.clone())));
+        self.parts.extend(parts.map(|part| part.with_metadata(KIND, own.clone())));
     }
 
     /// Reads a reasoning item: one part per visible text; the encrypted content belongs to the
@@ -166,13 +161,9 @@ impl PendingResponse {
         let mut own = self.names(item, reading);
         let caller = item.get("caller").map(|caller| caller.value());
         own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
-        let content = Content::Call {
-            id: item.required("call_id", reading),
-            name: item.required("name", reading),
-            arguments,
-        };
-        self.parts
-            .push(Part::new(item.at(), content).with_metadata(KIND, own));
+        let content =
+            Content::Call { id: item.required("call_id", reading), name: item.required("name", reading), arguments };
+        self.parts.push(Part::new(item.at(), content).with_metadata(KIND, own));
     }
 
     /// Reads a custom tool call. Its text input becomes the `input` argument.
@@ -185,8 +176,7 @@ impl PendingResponse {
             name: item.required("name", reading),
             arguments: json!({"input": item.string("input", reading)}).to_string(),
         };
-        self.parts
-            .push(Part::new(item.at(), content).with_metadata(KIND, own));
+        self.parts.push(Part::new(item.at(), content).with_metadata(KIND, own));
     }
 
     fn hosted(&mut self, item: &Object<'_>, kind: &str) {
@@ -213,10 +203,7 @@ fn written(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let text = piece.string("text", reading);
     let sources = piece.elements("annotations", reading);
     let citations = sources.iter().map(|it| citation(it.raw(), &text, 0));
-    Some(Part {
-        citations: citations.collect(),
-        ..Part::text(piece.at(), text)?
-    })
+    Some(Part { citations: citations.collect(), ..Part::text(piece.at(), text)? })
 }
 
 /// Reads a content of a user message, a system message or a tool result.

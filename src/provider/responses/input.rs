@@ -18,11 +18,7 @@ use crate::{
 };
 
 /// Encodes all messages as items.
-pub(super) fn items<'a>(
-    prompt: &'a Prompt,
-    form: EncodeOptions<'_>,
-    ids: &'a CallIdMap,
-) -> Vec<Input<'a>> {
+pub(super) fn items<'a>(prompt: &'a Prompt, form: EncodeOptions<'_>, ids: &'a CallIdMap) -> Vec<Input<'a>> {
     let stored = prompt.transcript.messages();
     let contents = &prompt.contents;
     let custom = custom_calls(stored, &prompt.model, form);
@@ -51,21 +47,13 @@ pub(super) fn items<'a>(
 }
 
 /// The custom tool calls, whose input is a text, of the model that is called.
-fn custom_calls<'a>(
-    stored: &'a [Message],
-    model: &str,
-    form: EncodeOptions<'_>,
-) -> BTreeSet<&'a CallId> {
+fn custom_calls<'a>(stored: &'a [Message], model: &str, form: EncodeOptions<'_>) -> BTreeSet<&'a CallId> {
     let own = stored.iter().filter(|message| form.is_own(model, message));
     own.flat_map(assistant_items::custom_calls).collect()
 }
 
 /// Encodes a user or system message. Returns `None` if it is empty.
-pub(super) fn input_message<'a>(
-    role: &'static str,
-    message: &'a Message,
-    contents: &Contents,
-) -> Option<Input<'a>> {
+pub(super) fn input_message<'a>(role: &'static str, message: &'a Message, contents: &Contents) -> Option<Input<'a>> {
     let pieces = inputs::of_message(message).map(|given| piece(given, contents));
     let pieces: Vec<Piece<'a>> = pieces.collect();
     (!pieces.is_empty()).then(|| message_item(role, pieces))
@@ -79,13 +67,7 @@ fn piece<'a>(given: Given<'a>, contents: &Contents) -> Piece<'a> {
 }
 
 fn message_item<'a>(role: &'static str, pieces: Vec<Piece<'a>>) -> Input<'a> {
-    Input::Message(Said {
-        role,
-        id: None,
-        status: None,
-        phase: None,
-        content: text(pieces),
-    })
+    Input::Message(Said { role, id: None, status: None, phase: None, content: text(pieces) })
 }
 
 /// A single text becomes a string, anything else an array of contents.
@@ -139,10 +121,7 @@ fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> 
 }
 
 /// The media of a result, each after a text that states its origin.
-fn result_media<'a>(
-    result: &'a ToolResult,
-    contents: &Contents,
-) -> impl Iterator<Item = Piece<'a>> {
+fn result_media<'a>(result: &'a ToolResult, contents: &Contents) -> impl Iterator<Item = Piece<'a>> {
     result.media().flat_map(|medium| {
         let origin = Piece::text(origin_note(result, medium));
         [origin, media::content(medium, contents)]

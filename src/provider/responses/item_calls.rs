@@ -24,12 +24,7 @@ const MAX_CUSTOM_BYTES: usize = 8 << 20;
 
 impl Items {
     /// Adds arguments of a call.
-    pub(super) fn extend_call(
-        &mut self,
-        output: i64,
-        piece: &Piece,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn extend_call(&mut self, output: i64, piece: &Piece, chunks: &mut Chunks) -> Decoded {
         if !piece.is_empty() {
             self.check_open(output)?;
         }
@@ -37,9 +32,7 @@ impl Items {
     }
 
     fn add_arguments(&mut self, output: i64, piece: &Piece, chunks: &mut Chunks) -> Decoded {
-        let Item {
-            call, is_custom, ..
-        } = self.item(output)?;
+        let Item { call, is_custom, .. } = self.item(output)?;
         let text = call.joiner.join(piece);
         call.arguments.text.push_str(&text.text);
         call.arguments.replaced |= text.replaced;
@@ -50,9 +43,7 @@ impl Items {
                 return Err(Fault::oversized("the input of a tool call is too large"));
             }
             (None, false) if held > MAX_HELD_BYTES => {
-                return Err(Fault::broken(
-                    "received the arguments of a tool call without its name",
-                ));
+                return Err(Fault::broken("received the arguments of a tool call without its name"));
             }
             (None, _) => {}
         }
@@ -68,12 +59,7 @@ impl Items {
     }
 
     /// Completes the arguments of a call.
-    pub(super) fn complete_call(
-        &mut self,
-        output: i64,
-        whole: &Piece,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn complete_call(&mut self, output: i64, whole: &Piece, chunks: &mut Chunks) -> Decoded {
         let is_whole = self.order.is_whole();
         let call = &mut self.item(output)?.call;
         let Text { text, replaced } = whole.whole();
@@ -81,21 +67,13 @@ impl Items {
             call.joiner = Joiner::default();
             call.arguments.replaced |= replaced;
             self.add_arguments(output, &Piece::from(rest), chunks)?;
-        } else if !is_whole
-            && is_garbled(&call.arguments.text, &text)
-            && !is_same_json(&call.arguments.text, &text)
-        {
+        } else if !is_whole && is_garbled(&call.arguments.text, &text) && !is_same_json(&call.arguments.text, &text) {
             return Err(inconsistent_events());
         }
         Ok(())
     }
 
-    pub(super) fn begin_call(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn begin_call(&mut self, output: i64, item: &wire::Item, chunks: &mut Chunks) -> Decoded {
         let name = item.name.0.clone();
         if name.is_empty() {
             return Err(unnamed_call());
@@ -116,12 +94,7 @@ impl Items {
         Ok(())
     }
 
-    pub(super) fn end_call(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn end_call(&mut self, output: i64, item: &wire::Item, chunks: &mut Chunks) -> Decoded {
         self.begin_call(output, item, chunks)?;
         if let Some(whole) = &item.arguments {
             self.complete_call(output, &Piece::of(whole), chunks)?;
@@ -139,12 +112,7 @@ impl Items {
     }
 
     /// Completes a custom tool call. Its text input becomes the `input` argument.
-    pub(super) fn end_custom_call(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn end_custom_call(&mut self, output: i64, item: &wire::Item, chunks: &mut Chunks) -> Decoded {
         if let Some(whole) = &item.input {
             self.complete_call(output, &Piece::of(whole), chunks)?;
         }

@@ -62,11 +62,7 @@ pub(super) struct TextLocation {
 
 impl TextLocation {
     pub(super) fn new(output: i64, kind: TextKind, index: i64) -> Self {
-        Self {
-            output,
-            kind,
-            index,
-        }
+        Self { output, kind, index }
     }
 }
 
@@ -128,21 +124,13 @@ pub(super) struct Call {
 impl Items {
     /// Creates an empty response.
     pub(super) fn new(runs_custom_tools: bool) -> Self {
-        Self {
-            runs_custom_tools,
-            ..Self::default()
-        }
+        Self { runs_custom_tools, ..Self::default() }
     }
 
     /// Records the sequence number of an event about an item. If the numbers show that no event is
     /// missing, a complete text that differs from its deltas was changed by the service and is not
     /// an error.
-    pub(super) fn record_sequence(
-        &mut self,
-        number: Option<i64>,
-        output: i64,
-        is_piece: bool,
-    ) -> Decoded {
+    pub(super) fn record_sequence(&mut self, number: Option<i64>, output: i64, is_piece: bool) -> Decoded {
         let in_order = self.order.record(number, output);
         if is_piece && !in_order {
             return Err(inconsistent_events());
@@ -190,12 +178,7 @@ impl Items {
     }
 
     /// Adds text.
-    pub(super) fn add_text(
-        &mut self,
-        place: TextLocation,
-        piece: &Piece,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn add_text(&mut self, place: TextLocation, piece: &Piece, chunks: &mut Chunks) -> Decoded {
         if piece.is_empty() {
             return Ok(());
         }
@@ -214,24 +197,14 @@ impl Items {
     }
 
     /// Completes the text at a place. Some services send a text only once it is complete.
-    pub(super) fn complete(
-        &mut self,
-        place: TextLocation,
-        whole: &Piece,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn complete(&mut self, place: TextLocation, whole: &Piece, chunks: &mut Chunks) -> Decoded {
         let mut said = self.words(place)?.text.clone();
         let is_compared = self.complete_next(place, whole, &mut said, chunks)?;
         self.check_rest(&said, is_compared && !whole.is_empty())
     }
 
     /// Adds a citation. It is emitted only if it belongs to the part that was written last.
-    pub(super) fn cite(
-        &mut self,
-        place: TextLocation,
-        raw: &RawValue,
-        chunks: &mut Chunks,
-    ) -> Decoded {
+    pub(super) fn cite(&mut self, place: TextLocation, raw: &RawValue, chunks: &mut Chunks) -> Decoded {
         let is_open = self.open == Some(place);
         let words = self.words(place)?;
         words.citations += 1;
@@ -303,15 +276,12 @@ impl Items {
         self.close(chunks);
         // If ids change during the response too, content of one item may have been assigned to
         // several.
-        let is_left =
-            |item: &Item| !item.done && (!item.words.is_empty() || item.call.index.is_some());
+        let is_left = |item: &Item| !item.done && (!item.words.is_empty() || item.call.index.is_some());
         let ends = self.items.values().any(|item| item.done);
         if self.unnumbered && ends && self.items.values().any(is_left) {
             return Err(inconsistent_events());
         }
-        let unnamed = |item: &Item| {
-            item.call.index.is_none() && !item.call.arguments.text.is_empty() && !item.done
-        };
+        let unnamed = |item: &Item| item.call.index.is_none() && !item.call.arguments.text.is_empty() && !item.done;
         if self.items.values().any(unnamed) {
             return Err(unnamed_call());
         }
@@ -337,14 +307,13 @@ impl Items {
 
     fn end_message(&mut self, output: i64, item: &wire::Item, chunks: &mut Chunks) -> Decoded {
         let parts: Vec<wire::ContentPart> = item.content.as_deref().map(read).unwrap_or_default();
-        let mut said = [TextKind::Text, TextKind::Refusal]
-            .map(|voice| (voice, self.emitted_text(output, voice), false));
+        let mut said =
+            [TextKind::Text, TextKind::Refusal].map(|voice| (voice, self.emitted_text(output, voice), false));
         let mut is_compared = true;
         let texts = |words: &StreamedText| words.citations;
         let mut cited: usize = self.item(output)?.words.values().map(texts).sum();
         for (index, part) in (0..).zip(&parts) {
-            for ((voice, said, repeats), whole) in said.iter_mut().zip([&part.text, &part.refusal])
-            {
+            for ((voice, said, repeats), whole) in said.iter_mut().zip([&part.text, &part.refusal]) {
                 let place = TextLocation::new(output, *voice, index);
                 if let Some(whole) = whole {
                     let whole = Piece::of(whole);
@@ -407,10 +376,7 @@ impl Items {
     /// Completes a reasoning item. Encrypted reasoning is sent back to the provider, however much
     /// of it is visible.
     fn end_reasoning(&mut self, output: i64, item: &wire::Item, chunks: &mut Chunks) -> Decoded {
-        for (voice, parts) in [
-            (TextKind::Summary, &item.summary),
-            (TextKind::Reasoning, &item.content),
-        ] {
+        for (voice, parts) in [(TextKind::Summary, &item.summary), (TextKind::Reasoning, &item.content)] {
             let parts: Vec<wire::ContentPart> = parts.as_deref().map(read).unwrap_or_default();
             let mut said = self.emitted_text(output, voice);
             let (mut repeats, mut is_compared) = (false, true);

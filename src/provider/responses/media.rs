@@ -39,15 +39,10 @@ pub(super) fn content<'a>(media: &'a Media, contents: &Contents) -> Content<'a> 
         }
     };
     match (media.kind(), url) {
-        (Kind::Image, Some(image_url)) => Content::InputImage {
-            image_url,
-            detail: "auto",
-        },
-        (Kind::Document, Some(Cow::Borrowed(url))) => Content::InputFile {
-            filename: None,
-            file_data: None,
-            file_url: Some(url),
-        },
+        (Kind::Image, Some(image_url)) => Content::InputImage { image_url, detail: "auto" },
+        (Kind::Document, Some(Cow::Borrowed(url))) => {
+            Content::InputFile { filename: None, file_data: None, file_url: Some(url) }
+        }
         (Kind::Document, Some(Cow::Owned(data))) => Content::InputFile {
             filename: media_type::filename(media).or(Some("file")),
             file_data: Some(data),

@@ -26,8 +26,7 @@ pub(super) fn omitted(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<PromptNot
             Role::Assistant => {
                 let own = form.is_own(&prompt.model, message);
                 let placed = (own, at > loop_begins);
-                let EncodedResponse { items, left_out } =
-                    answer(message, placed, form, (&ids, &prompt.contents));
+                let EncodedResponse { items, left_out } = answer(message, placed, form, (&ids, &prompt.contents));
                 if items.is_empty() {
                     notes.push(omissions::message(message));
                 } else {
@@ -42,16 +41,11 @@ pub(super) fn omitted(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<PromptNot
 }
 
 fn part(message: &Message, at: usize) -> PromptNote {
-    let is_item = message.parts.get(at).is_some_and(|stored| {
-        matches!(
-            stored.part.content,
-            Content::ProviderItem(_) | Content::Media(_)
-        )
-    });
-    let why = if is_item {
-        "The item can be sent back only to the model that generated it."
-    } else {
-        omissions::REASONING
-    };
+    let is_item = message
+        .parts
+        .get(at)
+        .is_some_and(|stored| matches!(stored.part.content, Content::ProviderItem(_) | Content::Media(_)));
+    let why =
+        if is_item { "The item can be sent back only to the model that generated it." } else { omissions::REASONING };
     omissions::part(message, at, why)
 }

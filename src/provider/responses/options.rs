@@ -62,30 +62,19 @@ pub(super) fn is_reasoning_model(model: &ModelInfo) -> bool {
 
 /// The settings with the effort replaced by the model's nearest level. If its levels are unknown,
 /// those that nearly every model supports are assumed.
-pub(super) fn nearest_supported(
-    dialect: &Dialect,
-    model: &ModelInfo,
-    wanted: &Generation,
-) -> Generation {
+pub(super) fn nearest_supported(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
     let levels: &[ReasoningEffort] = match dialect.openai_models {
         true => &COMMON_LEVELS,
         false => &COMMON_LEVELS_AND_NONE,
     };
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
-        (Some(effort), None) => Generation {
-            reasoning_effort: effort.nearest_of(levels),
-            ..wanted.clone()
-        },
+        (Some(effort), None) => Generation { reasoning_effort: effort.nearest_of(levels), ..wanted.clone() },
         (Some(_), Some(_)) | (None, _) => model.nearest_supported(wanted),
     }
 }
 
 /// The settings that the model does not support.
-pub(super) fn unsupported_settings(
-    dialect: &Dialect,
-    model: &ModelInfo,
-    wanted: &Generation,
-) -> Vec<Unsupported> {
+pub(super) fn unsupported_settings(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let reasons = is_reasoning_model(model);
     let no_sampling = reasons && dialect.openai_models;
     let known = dialect.openai_models || model.reasoning_efforts.is_some();
@@ -138,12 +127,7 @@ pub(super) fn write_counted(body: &mut Body, prompt: &Prompt, form: EncodeOption
 
 /// Writes the settings that add tokens to the prompt, merged with provider options for the same
 /// fields.
-fn write_shared(
-    body: &mut Body,
-    prompt: &Prompt,
-    form: EncodeOptions<'_>,
-    own: &mut BTreeMap<String, &RawValue>,
-) {
+fn write_shared(body: &mut Body, prompt: &Prompt, form: EncodeOptions<'_>, own: &mut BTreeMap<String, &RawValue>) {
     let generation = &prompt.generation;
     let effort = generation.reasoning_effort;
     let mut reasoning = Map::new();

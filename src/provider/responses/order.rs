@@ -43,9 +43,8 @@ mod tests {
 
     #[test]
     fn numbers_tell_missing_events_and_another_order() {
-        let item = |numbers: &[i64]| -> Vec<(Option<i64>, i64)> {
-            numbers.iter().map(|number| (Some(*number), 0)).collect()
-        };
+        let item =
+            |numbers: &[i64]| -> Vec<(Option<i64>, i64)> { numbers.iter().map(|number| (Some(*number), 0)).collect() };
         let unnumbered = vec![(None, 0), (None, 0)];
         let again = vec![(Some(0), 0), (Some(1), 0), (Some(0), 1), (Some(1), 1)];
         let table = [
@@ -60,9 +59,7 @@ mod tests {
         ];
         for (what, events, in_order, is_whole) in table {
             let mut order = SequenceCheck::default();
-            let seen = events
-                .iter()
-                .map(|(number, output)| order.record(*number, *output));
+            let seen = events.iter().map(|(number, output)| order.record(*number, *output));
             let seen: Vec<bool> = seen.collect();
             assert_eq!(seen.iter().all(|it| *it), in_order, "{what}");
             assert_eq!(order.is_whole(), is_whole, "{what}");

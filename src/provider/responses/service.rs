@@ -21,12 +21,9 @@ use super::{
     media, omitted, options, rules,
 };
 use crate::{
-    model::{
-        DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported,
-    },
+    model::{DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported},
     provider::{
-        CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request,
-        ResponseStream, Rules,
+        CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
         error::Kind,
         http::{Call, Settings, SetupError, retried},
@@ -96,10 +93,7 @@ impl Responses {
     /// organizations and which are then left out of all later calls, and to items that the service
     /// generated but can no longer read.
     fn answer(&self, prompt: Arc<Prompt>, with_own_items: bool) -> ResponseStream {
-        let form = EncodeOptions {
-            with_own_items,
-            ..self.form(&prompt.model)
-        };
+        let form = EncodeOptions { with_own_items, ..self.form(&prompt.model) };
         let asks_for_summaries = form.summaries;
         let call = Call {
             path: format!("{PATH}{}", self.query),
@@ -108,21 +102,18 @@ impl Responses {
         };
         let client = self.connection.client.clone();
         let provider = self.clone();
-        retried(
-            client.stream(call, Decoder::new(&self.dialect)),
-            move |error| {
-                if asks_for_summaries && refuses_summaries(error) {
-                    tracing::warn!(%error, "service rejected reasoning summaries; retrying without them");
-                    provider.summaries.store(false, Ordering::Relaxed);
-                    Some(provider.answer(prompt, with_own_items))
-                } else if with_own_items && refuses_own(error) {
-                    tracing::warn!(%error, "service rejected its own items; retrying without them");
-                    Some(provider.answer(prompt, false))
-                } else {
-                    None
-                }
-            },
-        )
+        retried(client.stream(call, Decoder::new(&self.dialect)), move |error| {
+            if asks_for_summaries && refuses_summaries(error) {
+                tracing::warn!(%error, "service rejected reasoning summaries; retrying without them");
+                provider.summaries.store(false, Ordering::Relaxed);
+                Some(provider.answer(prompt, with_own_items))
+            } else if with_own_items && refuses_own(error) {
+                tracing::warn!(%error, "service rejected its own items; retrying without them");
+                Some(provider.answer(prompt, false))
+            } else {
+                None
+            }
+        })
     }
 }
 
@@ -196,9 +187,7 @@ impl Provider for Responses {
             // Older versions of self-hosted servers do not count tokens.
             let is_optional = provider.dialect.local;
             let connection = &provider.connection;
-            connection
-                .count(&path, request, "input_tokens", is_optional)
-                .await
+            connection.count(&path, request, "input_tokens", is_optional).await
         })
     }
 

@@ -61,11 +61,7 @@ fn done(output: u32, item: Value) -> Value {
 
 /// A text delta.
 fn delta(kind: &str, output: u32, index: u32, delta: &str) -> Value {
-    let index_name = if kind == "reasoning_summary_text" {
-        "summary_index"
-    } else {
-        "content_index"
-    };
+    let index_name = if kind == "reasoning_summary_text" { "summary_index" } else { "content_index" };
     json!({"type": format!("response.{kind}.delta"), "output_index": output, index_name: index, "delta": delta})
 }
 

@@ -56,13 +56,7 @@ mod tests {
         let raw = RawValue::from_string(report.to_owned()).expect("JSON");
         let numbers = read(&raw).map(|usage| {
             assert_eq!(usage.provider_json, report);
-            [
-                usage.input,
-                usage.output,
-                usage.reasoning,
-                usage.cache_read,
-                usage.cache_write,
-            ]
+            [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]
         });
         assert_eq!(numbers, expected, "{report}");
     }
@@ -79,42 +73,24 @@ mod tests {
     fn p1_the_last_round_is_read_where_the_service_reports_it() {
         let last = |report: &str| {
             let raw = RawValue::from_string(report.to_owned()).expect("JSON");
-            last_round(&raw).map(|usage| {
-                [
-                    usage.input,
-                    usage.output,
-                    usage.reasoning,
-                    usage.cache_read,
-                    usage.provider_tool_calls,
-                ]
-            })
+            last_round(&raw)
+                .map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.provider_tool_calls])
         };
         let xai = r#"{"input_tokens": 43321, "input_tokens_details": {"cached_tokens": 26624}, "output_tokens": 3405,
             "output_tokens_details": {"reasoning_tokens": 2700}, "num_server_side_tools_used": 11, "context_details": {"input_tokens": 18015, "output_tokens": 2603}}"#;
         assert_eq!(last(xai), Some([18_015, 2_603, 2_603, 18_015, 0]));
         assert_eq!(last(r#"{"input_tokens": 9, "output_tokens": 5}"#), None);
-        assert_eq!(
-            last(
-                r#"{"input_tokens": 9, "output_tokens": 5, "context_details": {"input_tokens": 8}}"#
-            ),
-            None
-        );
+        assert_eq!(last(r#"{"input_tokens": 9, "output_tokens": 5, "context_details": {"input_tokens": 8}}"#), None);
     }
 
     #[test]
     fn odd_usage_is_read_as_far_as_it_can_be() {
-        check(
-            r#"{"input_tokens": "9", "output_tokens": 5.0}"#,
-            Some([9, 5, 0, 0, 0]),
-        );
+        check(r#"{"input_tokens": "9", "output_tokens": 5.0}"#, Some([9, 5, 0, 0, 0]));
         check(
             r#"{"input_tokens": 9, "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 7}}"#,
             Some([9, 5, 5, 0, 0]),
         );
-        check(
-            r#"{"output_tokens": 5, "input_tokens_details": null}"#,
-            Some([0, 5, 0, 0, 0]),
-        );
+        check(r#"{"output_tokens": 5, "input_tokens_details": null}"#, Some([0, 5, 0, 0, 0]));
         check(r#"{"cost": 1}"#, None);
         check("[]", None);
     }

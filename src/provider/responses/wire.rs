@@ -199,10 +199,7 @@ pub(super) enum Content<'a> {
     /// A refusal that the model wrote.
     Refusal { refusal: Cow<'a, str> },
     /// An image by URL, possibly a `data:` URL.
-    InputImage {
-        image_url: Cow<'a, str>,
-        detail: &'static str,
-    },
+    InputImage { image_url: Cow<'a, str>, detail: &'static str },
     /// A file by URL or as a `data:` URL.
     InputFile {
         #[serde(skip_serializing_if = "Option::is_none")]

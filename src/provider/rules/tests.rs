@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     context::testing::{self, message, response, user},
     model::{
-        CallId, Content, Message, ModelResponse, Part, Prompt, Role, ToolCall, ToolOutcome,
-        ToolResult, generation::ToolChoice,
+        CallId, Content, Message, ModelResponse, Part, Prompt, Role, ToolCall, ToolOutcome, ToolResult,
+        generation::ToolChoice,
     },
     provider::{
         ModelInfo, Provider,
@@ -34,12 +34,7 @@ impl Case {
         let model = provider.model(model).expect("a model");
         let rules = provider.rules(&model).expect("rules");
         let name = format!("{name} {}", model.name);
-        Self {
-            name,
-            provider,
-            model,
-            rules,
-        }
+        Self { name, provider, model, rules }
     }
 
     /// The request for messages with these settings, as far as the model accepts them.
@@ -47,10 +42,7 @@ impl Case {
         let mut generation = self.provider.nearest_supported(&self.model, wanted);
         let mut refused = self.provider.unsupported_settings(&self.model, &generation);
         if tools {
-            refused.extend(
-                self.provider
-                    .unsupported_settings_with_tools(&self.model, &generation),
-            );
+            refused.extend(self.provider.unsupported_settings_with_tools(&self.model, &generation));
         } else {
             generation.clear(Setting::ToolChoice);
         }
@@ -77,18 +69,9 @@ impl Case {
 
 /// Every dialect, and gateways with combinations of rules that no dialect has.
 fn chat_dialects() -> Vec<chat::Dialect> {
-    let gateways = [
-        chat::ReasoningField::Content,
-        chat::ReasoningField::Reasoning,
-    ]
-    .into_iter()
-    .flat_map(|field| {
+    let gateways = [chat::ReasoningField::Content, chat::ReasoningField::Reasoning].into_iter().flat_map(|field| {
         [chat::ReasoningKept::InLoop, chat::ReasoningKept::WhileCalls].map(|kept| chat::Dialect {
-            reasoning_back: chat::ReasoningBack::Text {
-                field,
-                kept,
-                placeholder: true,
-            },
+            reasoning_back: chat::ReasoningBack::Text { field, kept, placeholder: true },
             own_call_ids: true,
             effort: chat::EffortForm::Listed,
             max_stops: Some(2),
@@ -116,10 +99,7 @@ fn cases() -> Vec<Case> {
             cases.push(Case::new(dialect.name, Arc::clone(&provider), model));
         }
     }
-    let never = responses::Dialect {
-        encrypted_reasoning: responses::EncryptedReasoning::Never,
-        ..responses::OPENAI
-    };
+    let never = responses::Dialect { encrypted_reasoning: responses::EncryptedReasoning::Never, ..responses::OPENAI };
     for dialect in responses::DIALECTS.iter().chain([&never]) {
         let provider = Responses::new("main", Settings::nowhere(), dialect, BTreeMap::new());
         let provider: Arc<dyn Provider> = Arc::new(provider.expect("a provider"));
@@ -135,8 +115,7 @@ fn cases() -> Vec<Case> {
         Some(anthropic::ReasoningBack::SignedOrNot),
     ];
     for reasoning in said {
-        let provider =
-            Anthropic::new("main", Settings::nowhere(), BTreeMap::new()).expect("a provider");
+        let provider = Anthropic::new("main", Settings::nowhere(), BTreeMap::new()).expect("a provider");
         let provider: Arc<dyn Provider> = Arc::new(provider.with_reasoning_back(reasoning));
         for model in [
             "claude-3-5-sonnet",
@@ -154,13 +133,7 @@ fn cases() -> Vec<Case> {
     }
     let provider = Gemini::new("main", Settings::nowhere(), BTreeMap::new()).expect("a provider");
     let provider: Arc<dyn Provider> = Arc::new(provider);
-    for model in [
-        "gemini-2.0-flash",
-        "gemini-2.5-flash",
-        "gemini-2.5-pro",
-        "gemini-3-pro",
-        "gemma-3",
-    ] {
+    for model in ["gemini-2.0-flash", "gemini-2.5-flash", "gemini-2.5-pro", "gemini-3-pro", "gemma-3"] {
         cases.push(Case::new("gemini", Arc::clone(&provider), model));
     }
     cases
@@ -177,19 +150,12 @@ fn thought(n: u32, signed: bool) -> Part {
     });
     Part {
         provider_metadata: signed.then(|| metadata.to_string()),
-        ..Part::new(Content::Reasoning {
-            text,
-            redacted: false,
-        })
+        ..Part::new(Content::Reasoning { text, redacted: false })
     }
 }
 
 fn call(id: &str) -> Part {
-    Part::new(Content::ToolCall(ToolCall {
-        id: CallId::new(id),
-        name: "look".to_owned(),
-        arguments: "{}".to_owned(),
-    }))
+    Part::new(Content::ToolCall(ToolCall { id: CallId::new(id), name: "look".to_owned(), arguments: "{}".to_owned() }))
 }
 
 fn found(id: &str) -> Message {
@@ -207,14 +173,8 @@ fn found(id: &str) -> Message {
 /// A response of the model that is called, or of another one.
 fn answer(model: &ModelInfo, own: bool, parts: Vec<Part>) -> Message {
     let provider = if own { "main" } else { "other" };
-    let response = ModelResponse {
-        provider: provider.to_owned(),
-        ..response(&format!("{provider}/{}", model.name))
-    };
-    Message {
-        response: Some(response),
-        ..message(Role::Assistant, parts)
-    }
+    let response = ModelResponse { provider: provider.to_owned(), ..response(&format!("{provider}/{}", model.name)) };
+    Message { response: Some(response), ..message(Role::Assistant, parts) }
 }
 
 /// An id generated by the model that is called, which few services accept.
@@ -244,10 +204,7 @@ const THOUGHTS: [(u32, bool, bool, bool, bool); 9] = [
 
 fn conversation(model: &ModelInfo) -> Vec<Message> {
     let by = |own, parts| answer(model, own, parts);
-    let given = Part {
-        provider_metadata: Some(json!({"gemini": {"id": ODD}}).to_string()),
-        ..call(ODD)
-    };
+    let given = Part { provider_metadata: Some(json!({"gemini": {"id": ODD}}).to_string()), ..call(ODD) };
     let said = |text: &str| Part::text(text);
     vec![
         user("One."),
@@ -273,24 +230,15 @@ fn conversation(model: &ModelInfo) -> Vec<Message> {
 }
 
 fn effort(effort: ReasoningEffort) -> Generation {
-    Generation {
-        reasoning_effort: Some(effort),
-        ..Generation::default()
-    }
+    Generation { reasoning_effort: Some(effort), ..Generation::default() }
 }
 
 fn budget() -> Generation {
-    Generation {
-        reasoning_budget_tokens: Some(2_048),
-        ..Generation::default()
-    }
+    Generation { reasoning_budget_tokens: Some(2_048), ..Generation::default() }
 }
 
 fn forced(reasoning: Generation) -> Generation {
-    Generation {
-        tool_choice: Some(ToolChoice::Required),
-        ..reasoning
-    }
+    Generation { tool_choice: Some(ToolChoice::Required), ..reasoning }
 }
 
 /// The reasoning settings of a request.
@@ -304,10 +252,7 @@ fn reasoning_settings(body: &Value) -> Value {
         "/output_config",
         "/generationConfig/thinkingConfig",
     ];
-    fields
-        .iter()
-        .map(|field| body.pointer(field).cloned().unwrap_or_default())
-        .collect()
+    fields.iter().map(|field| body.pointer(field).cloned().unwrap_or_default()).collect()
 }
 
 fn is_forced(body: &Value) -> bool {
@@ -330,9 +275,7 @@ fn times(json: &Value, text: &str) -> usize {
 fn has_field(json: &Value, name: &str) -> bool {
     match json {
         Value::Array(items) => items.iter().any(|item| has_field(item, name)),
-        Value::Object(fields) => {
-            fields.contains_key(name) || fields.values().any(|field| has_field(field, name))
-        }
+        Value::Object(fields) => fields.contains_key(name) || fields.values().any(|field| has_field(field, name)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -414,12 +357,7 @@ fn ids_of_calls_are_sent_as_the_rules_list_them() {
         };
         let own = rules.keeps_own_call_ids;
         let kept = own && rules.call_ids.is_some();
-        let table = [
-            (ODD, own),
-            (FOREIGN, false),
-            (SHORT, short || kept),
-            (NINE, nine || kept),
-        ];
+        let table = [(ODD, own), (FOREIGN, false), (SHORT, short || kept), (NINE, nine || kept)];
         for (id, expected) in table {
             // Once in the call, and once in its result.
             let expected = if expected { 2 } else { 0 };
@@ -437,20 +375,12 @@ fn stop_sequences_are_sent_up_to_the_number_that_the_rules_list() {
                 ..Generation::default()
             };
             let body = case.asks(&wanted, false);
-            let sent = [
-                "/stop",
-                "/stop_sequences",
-                "/generationConfig/stopSequences",
-            ]
-            .iter()
-            .find_map(|field| body.pointer(field)?.as_array())
-            .map_or(0, Vec::len);
+            let sent = ["/stop", "/stop_sequences", "/generationConfig/stopSequences"]
+                .iter()
+                .find_map(|field| body.pointer(field)?.as_array())
+                .map_or(0, Vec::len);
             let most = case.rules.max_stop_sequences;
-            let expected = if most.is_none_or(|most| count <= most) {
-                count
-            } else {
-                0
-            };
+            let expected = if most.is_none_or(|most| count <= most) { count } else { 0 };
             assert_eq!(sent, expected, "{}: {count}: {body}", case.name);
         }
     }
@@ -459,10 +389,8 @@ fn stop_sequences_are_sent_up_to_the_number_that_the_rules_list() {
 #[test]
 fn forced_calls_are_sent_beside_reasoning_as_the_rules_list_it() {
     for case in cases() {
-        let table = [
-            (effort(ReasoningEffort::High), case.rules.forced_with_effort),
-            (budget(), case.rules.forced_with_budget),
-        ];
+        let table =
+            [(effort(ReasoningEffort::High), case.rules.forced_with_effort), (budget(), case.rules.forced_with_budget)];
         for (wanted, rule) in table {
             let free = reasoning_settings(&case.asks(&wanted, true));
             let unset = reasoning_settings(&case.asks(&Generation::default(), true));
@@ -487,10 +415,7 @@ fn forced_calls_are_sent_beside_reasoning_as_the_rules_list_it() {
 #[test]
 fn efforts_are_sent_as_the_rules_list_them() {
     for case in cases() {
-        let lists = [
-            (&case.rules.efforts, false),
-            (&case.rules.efforts_with_tools, true),
-        ];
+        let lists = [(&case.rules.efforts, false), (&case.rules.efforts_with_tools, true)];
         for (listed, tools) in lists {
             let sent = |level| reasoning_settings(&case.asks(&effort(level), tools));
             let unset = reasoning_settings(&case.asks(&Generation::default(), tools));
@@ -516,21 +441,12 @@ fn efforts_are_sent_as_the_rules_list_them() {
 
 #[test]
 fn the_kind_that_sends_more_levels_beside_tools_is_listed_by_its_name() {
-    let provider = Responses::new(
-        "main",
-        Settings::nowhere(),
-        &responses::OPENAI,
-        BTreeMap::new(),
-    );
+    let provider = Responses::new("main", Settings::nowhere(), &responses::OPENAI, BTreeMap::new());
     let provider = provider.expect("a provider");
     assert_eq!(provider.kind(), KIND_FOR_REASONING_WITH_TOOLS);
     let openai = chat::openai();
-    let chat =
-        OpenAi::new("main", Settings::nowhere(), openai, BTreeMap::new()).expect("a provider");
-    for (model, expected) in [
-        ("gpt-5", None),
-        ("gpt-5.4", Some(KIND_FOR_REASONING_WITH_TOOLS)),
-    ] {
+    let chat = OpenAi::new("main", Settings::nowhere(), openai, BTreeMap::new()).expect("a provider");
+    for (model, expected) in [("gpt-5", None), ("gpt-5.4", Some(KIND_FOR_REASONING_WITH_TOOLS))] {
         let info = chat.model(model).expect("a model");
         let rules = chat.rules(&info).expect("rules");
         assert_eq!(rules.kind_for_reasoning_with_tools, expected, "{model}");

@@ -5,9 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     echo,
-    file::{
-        ActionFile, CallFile, ErrorFile, FinishFile, ReasonFile, RepeatFile, True, UsageFile, Verb,
-    },
+    file::{ActionFile, CallFile, ErrorFile, FinishFile, ReasonFile, RepeatFile, True, UsageFile, Verb},
     script_context::{Pick, ScriptContext},
     template::Template,
 };
@@ -88,18 +86,11 @@ pub(super) enum UsageReport {
 /// An action rendered for one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RenderedAction {
-    Stream {
-        output: Output,
-        text: String,
-        pace: Pace,
-    },
+    Stream { output: Output, text: String, pace: Pace },
     Delay(Duration),
     WaitFor(String),
     Fail(Error),
-    Finish {
-        reason: Option<FinishReason>,
-        usage: UsageReport,
-    },
+    Finish { reason: Option<FinishReason>, usage: UsageReport },
     Break,
     Stall,
 }
@@ -114,31 +105,17 @@ impl Pace {
         if chunk_chars == Some(0) {
             return Err(("chunk_chars", "must be above 0"));
         }
-        let delay = delay_ms
-            .map(delay)
-            .transpose()
-            .map_err(|message| ("delay_ms", message))?;
-        Ok(Self {
-            chunk_chars: chunk_chars.or(below.chunk_chars),
-            delay: delay.unwrap_or(below.delay),
-        })
+        let delay = delay_ms.map(delay).transpose().map_err(|message| ("delay_ms", message))?;
+        Ok(Self { chunk_chars: chunk_chars.or(below.chunk_chars), delay: delay.unwrap_or(below.delay) })
     }
 }
 
 impl Action {
     /// Validates an action from a file. A pace is allowed only for an action that streams.
-    pub(super) fn check(
-        file: ActionFile,
-        below: Pace,
-        picks: &BTreeMap<String, Pick>,
-    ) -> Result<Self, String> {
-        let ActionFile {
-            verb,
-            delay_ms,
-            chunk_chars,
-        } = file;
-        let pace = Pace::check(delay_ms, chunk_chars, below)
-            .map_err(|(field, message)| format!("{field} {message}"))?;
+    pub(super) fn check(file: ActionFile, below: Pace, picks: &BTreeMap<String, Pick>) -> Result<Self, String> {
+        let ActionFile { verb, delay_ms, chunk_chars } = file;
+        let pace =
+            Pace::check(delay_ms, chunk_chars, below).map_err(|(field, message)| format!("{field} {message}"))?;
         let Some(verb) = verb else {
             return if delay_ms.is_some() && chunk_chars.is_none() {
                 Ok(Self::Delay(pace.delay))
@@ -148,9 +125,7 @@ impl Action {
         };
         let is_paced = delay_ms.is_some() || chunk_chars.is_some();
         if is_paced && !verb.streams() {
-            return Err(
-                "delay_ms and chunk_chars are allowed only for actions that stream".to_owned(),
-            );
+            return Err("delay_ms and chunk_chars are allowed only for actions that stream".to_owned());
         }
         let say = |kind, text: &str| {
             let text = Source::Template(Template::parse(text, picks)?);
@@ -183,25 +158,15 @@ impl Action {
 
     /// Renders the action for a prompt. Returns `None` if it does nothing this time. `earlier` is
     /// the number of prompts that the step answered before.
-    pub(super) fn render(
-        &self,
-        context: &ScriptContext<'_>,
-        earlier: u32,
-        provider: &str,
-    ) -> Option<RenderedAction> {
+    pub(super) fn render(&self, context: &ScriptContext<'_>, earlier: u32, provider: &str) -> Option<RenderedAction> {
         let act = match self {
-            Self::Stream { output, text, pace } => RenderedAction::Stream {
-                output: output.clone(),
-                text: text.render(context),
-                pace: *pace,
-            },
+            Self::Stream { output, text, pace } => {
+                RenderedAction::Stream { output: output.clone(), text: text.render(context), pace: *pace }
+            }
             Self::Delay(delay) => RenderedAction::Delay(*delay),
             Self::WaitFor(name) => RenderedAction::WaitFor(name.render(context)),
             Self::Fail(file) => RenderedAction::Fail(file.error(earlier, provider)?),
-            Self::Finish { reason, usage } => RenderedAction::Finish {
-                reason: *reason,
-                usage: usage.clone(),
-            },
+            Self::Finish { reason, usage } => RenderedAction::Finish { reason: *reason, usage: usage.clone() },
             Self::Break => RenderedAction::Break,
             Self::Stall => RenderedAction::Stall,
         };
@@ -211,13 +176,8 @@ impl Action {
     /// Converts a finish action from a file.
     fn check_finish(finish: FinishFile) -> Self {
         let FinishFile { reason, usage } = finish;
-        let usage = usage.map_or(UsageReport::Estimated, |given| {
-            UsageReport::Fixed(given.map(UsageFile::into_usage))
-        });
-        Self::Finish {
-            reason: reason.map(ReasonFile::into_reason),
-            usage,
-        }
+        let usage = usage.map_or(UsageReport::Estimated, |given| UsageReport::Fixed(given.map(UsageFile::into_usage)));
+        Self::Finish { reason: reason.map(ReasonFile::into_reason), usage }
     }
 }
 
@@ -234,12 +194,7 @@ fn check_repeat(RepeatFile { text, times }: RepeatFile) -> Result<(Output, Sourc
 
 /// Validates a tool call, which has at most one kind of arguments.
 fn check_call(call: CallFile, picks: &BTreeMap<String, Pick>) -> Result<(Output, Source), String> {
-    let CallFile {
-        name,
-        id,
-        arguments,
-        raw_arguments,
-    } = call;
+    let CallFile { name, id, arguments, raw_arguments } = call;
     if name.is_empty() {
         return Err("tool_call.name must not be empty".to_owned());
     }
@@ -296,9 +251,5 @@ impl Verb {
 
 /// Validates a delay.
 fn delay(milliseconds: u64) -> Result<Duration, &'static str> {
-    if milliseconds > MAX_DELAY_MS {
-        Err("must be at most 3,600,000")
-    } else {
-        Ok(Duration::from_millis(milliseconds))
-    }
+    if milliseconds > MAX_DELAY_MS { Err("must be at most 3,600,000") } else { Ok(Duration::from_millis(milliseconds)) }
 }

@@ -42,17 +42,12 @@ fn generation(generation: &Generation) -> Value {
     ];
     let set = others.into_iter().filter(|(_, setting)| !setting.is_null());
     let all = plain_settings(generation, names).chain(set);
-    all.map(|(name, setting)| (name.to_owned(), setting))
-        .collect()
+    all.map(|(name, setting)| (name.to_owned(), setting)).collect()
 }
 
 /// The response format.
 fn format(format: &ResponseFormat) -> Value {
-    let ResponseFormat {
-        schema,
-        name,
-        strict,
-    } = format;
+    let ResponseFormat { schema, name, strict } = format;
     json!({ "json_schema": schema, "name": name, "strict": strict })
 }
 
@@ -99,11 +94,7 @@ fn result(result: &ToolResult, contents: &Contents) -> Value {
 
 /// A media part: its URL, or the number of bytes of content in the prompt.
 fn media(media: &Media, contents: &Contents) -> Value {
-    let Media {
-        media_type,
-        source,
-        filename,
-    } = media;
+    let Media { media_type, source, filename } = media;
     match source {
         Source::Blob(kept) => json!({
             "media_type": media_type,

@@ -185,23 +185,14 @@ impl ActionFile {
             }
             _ => return Err("an action must have one verb, such as text or tool_call".to_owned()),
         };
-        Ok(Self {
-            verb,
-            delay_ms,
-            chunk_chars,
-        })
+        Ok(Self { verb, delay_ms, chunk_chars })
     }
 }
 
 /// Removes a field and parses its value. Returns `None` if the field is missing.
-fn take<T: DeserializeOwned>(
-    fields: &mut Map<String, Value>,
-    name: &str,
-) -> Result<Option<T>, String> {
+fn take<T: DeserializeOwned>(fields: &mut Map<String, Value>, name: &str) -> Result<Option<T>, String> {
     let value = fields.remove(name).map(serde_json::from_value);
-    value
-        .transpose()
-        .map_err(|error| format!("{name}: {error}"))
+    value.transpose().map_err(|error| format!("{name}: {error}"))
 }
 
 impl TryFrom<bool> for True {
@@ -257,9 +248,7 @@ impl UsageFile {
 }
 
 /// Distinguishes a null field from a missing one.
-fn present<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<UsageFile>>, D::Error> {
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<UsageFile>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 

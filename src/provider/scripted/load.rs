@@ -32,25 +32,15 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            field,
-            message,
-        } = self;
-        if field.is_empty() {
-            write!(f, "{file}: {message}")
-        } else {
-            write!(f, "{file}: {field}: {message}")
-        }
+        let Self { file, field, message } = self;
+        if field.is_empty() { write!(f, "{file}: {message}") } else { write!(f, "{file}: {field}: {message}") }
     }
 }
 
 impl LoadError {
     /// An error with a single problem.
     pub(super) fn one(problem: Problem) -> Self {
-        Self {
-            problems: vec![problem],
-        }
+        Self { problems: vec![problem] }
     }
 }
 
@@ -62,8 +52,7 @@ pub(super) fn built_in() -> Result<BTreeMap<String, Arc<Script>>, LoadError> {
 
 /// Loads every `NAME.json` in a directory. Returns the scripts by name.
 pub(super) fn directory(dir: &Path) -> Result<BTreeMap<String, Arc<Script>>, LoadError> {
-    let unreadable =
-        |error: std::io::Error| LoadError::one(problem(dir, format!("cannot be read: {error}")));
+    let unreadable = |error: std::io::Error| LoadError::one(problem(dir, format!("cannot be read: {error}")));
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir).map_err(unreadable)? {
         paths.push(entry.map_err(unreadable)?.path());
@@ -79,11 +68,7 @@ pub(super) fn directory(dir: &Path) -> Result<BTreeMap<String, Arc<Script>>, Loa
             Err(problem) => problems.push(problem),
         }
     }
-    if problems.is_empty() {
-        Ok(scripts)
-    } else {
-        Err(LoadError { problems })
-    }
+    if problems.is_empty() { Ok(scripts) } else { Err(LoadError { problems }) }
 }
 
 /// Loads a script from a file.
@@ -95,25 +80,15 @@ fn file(path: &Path) -> Result<Script, Problem> {
         return Err(problem(path, format!("is larger than {MAX_BYTES} bytes")));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    script(name, &text).map_err(|problem| Problem {
-        file: path.display().to_string(),
-        ..problem
-    })
+    script(name, &text).map_err(|problem| Problem { file: path.display().to_string(), ..problem })
 }
 
 /// Parses and validates a script.
 pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
-    let bad = |field: String, message: String| Problem {
-        file: name.to_owned(),
-        field,
-        message,
-    };
+    let bad = |field: String, message: String| Problem { file: name.to_owned(), field, message };
     let allowed = |char: char| char.is_ascii_alphanumeric() || "._-".contains(char);
     if name.is_empty() || !name.chars().all(allowed) {
-        return Err(bad(
-            String::new(),
-            "a script name may contain only letters, digits and . _ -".to_owned(),
-        ));
+        return Err(bad(String::new(), "a script name may contain only letters, digits and . _ -".to_owned()));
     }
     let file = serde_json::from_str(json).map_err(|error| {
         let place = format!("line {} column {}", error.line(), error.column());
@@ -125,16 +100,10 @@ pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
 /// The message of a JSON error without the position.
 fn without_position(error: &serde_json::Error) -> String {
     let words = error.to_string();
-    words
-        .rsplit_once(" at line ")
-        .map_or(words.clone(), |(words, _)| words.to_owned())
+    words.rsplit_once(" at line ").map_or(words.clone(), |(words, _)| words.to_owned())
 }
 
 /// A problem with a file or directory as a whole.
 fn problem(path: &Path, message: impl Into<String>) -> Problem {
-    Problem {
-        file: path.display().to_string(),
-        field: String::new(),
-        message: message.into(),
-    }
+    Problem { file: path.display().to_string(), field: String::new(), message: message.into() }
 }

@@ -55,12 +55,7 @@ impl Scripted {
         if let Some(dir) = script_dir {
             scripts.append(&mut load::directory(dir)?);
         }
-        Ok(Self {
-            name: name.into(),
-            scripts: Arc::new(scripts),
-            signals: Signals::default(),
-            log: None,
-        })
+        Ok(Self { name: name.into(), scripts: Arc::new(scripts), signals: Signals::default(), log: None })
     }
 
     /// Adds a script from JSON text.

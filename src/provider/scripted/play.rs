@@ -42,12 +42,7 @@ pub(super) struct Player {
 #[derive(Debug)]
 enum Move {
     Act(RenderedAction),
-    Stream {
-        tone: ChunkKind,
-        text: String,
-        at: usize,
-        pace: Pace,
-    },
+    Stream { tone: ChunkKind, text: String, at: usize, pace: Pace },
 }
 
 /// The kind of a streamed text.
@@ -60,18 +55,9 @@ enum ChunkKind {
 impl Player {
     /// Creates the response to a prompt. If no action ends it, it finishes normally.
     pub(super) fn new(acts: Vec<RenderedAction>, prompt: Arc<Prompt>) -> Self {
-        let end = RenderedAction::Finish {
-            reason: None,
-            usage: UsageReport::Estimated,
-        };
+        let end = RenderedAction::Finish { reason: None, usage: UsageReport::Estimated };
         let moves = acts.into_iter().chain([end]).map(Move::Act).collect();
-        Self {
-            prompt,
-            moves,
-            calls: 0,
-            output: Tally::default(),
-            reasoning: Tally::default(),
-        }
+        Self { prompt, moves, calls: 0, output: Tally::default(), reasoning: Tally::default() }
     }
 
     /// Starts an action. Returns `None` if the action itself has no beat.
@@ -88,12 +74,7 @@ impl Player {
                         (ChunkKind::Input(index), Some(PlaybackEvent::Chunk(call)))
                     }
                 };
-                self.moves.push_front(Move::Stream {
-                    tone,
-                    text,
-                    at: 0,
-                    pace,
-                });
+                self.moves.push_front(Move::Stream { tone, text, at: 0, pace });
                 begin
             }
             RenderedAction::Delay(delay) => Some(PlaybackEvent::Delay(delay)),
@@ -109,28 +90,16 @@ impl Player {
     }
 
     /// The next chunk of a text. The rest follows after the delay of its pace.
-    fn stream(
-        &mut self,
-        tone: ChunkKind,
-        text: String,
-        at: usize,
-        pace: Pace,
-    ) -> Option<PlaybackEvent> {
+    fn stream(&mut self, tone: ChunkKind, text: String, at: usize, pace: Pace) -> Option<PlaybackEvent> {
         let end = at + piece(&text[at..], pace.chunk_chars);
         if end == at {
             return None;
         }
         let piece = text[at..end].to_owned();
         if end < text.len() {
-            self.moves.push_front(Move::Stream {
-                tone,
-                text,
-                at: end,
-                pace,
-            });
+            self.moves.push_front(Move::Stream { tone, text, at: end, pace });
             if !pace.delay.is_zero() {
-                self.moves
-                    .push_front(Move::Act(RenderedAction::Delay(pace.delay)));
+                self.moves.push_front(Move::Act(RenderedAction::Delay(pace.delay)));
             }
         }
         Some(PlaybackEvent::Chunk(self.speak(tone, piece)))
@@ -140,9 +109,7 @@ impl Player {
     fn speak(&mut self, tone: ChunkKind, piece: String) -> Chunk {
         let tally = match tone {
             ChunkKind::Text(TextKind::Reasoning) => &mut self.reasoning,
-            ChunkKind::Text(TextKind::Text | TextKind::Refusal) | ChunkKind::Input(_) => {
-                &mut self.output
-            }
+            ChunkKind::Text(TextKind::Text | TextKind::Refusal) | ChunkKind::Input(_) => &mut self.output,
         };
         *tally = tally.plus(&piece);
         match tone {
@@ -159,11 +126,7 @@ impl Player {
 
     /// How the response ended.
     fn finish(&self, reason: Option<FinishReason>, usage: UsageReport) -> Finish {
-        let reason = reason.unwrap_or(if self.calls > 0 {
-            FinishReason::ToolCalls
-        } else {
-            FinishReason::Stop
-        });
+        let reason = reason.unwrap_or(if self.calls > 0 { FinishReason::ToolCalls } else { FinishReason::Stop });
         Finish {
             reason,
             provider_reason: word(reason).to_owned(),
@@ -198,12 +161,7 @@ impl Iterator for Player {
         while let Some(next) = self.moves.pop_front() {
             let beat = match next {
                 Move::Act(act) => self.begin(act),
-                Move::Stream {
-                    tone,
-                    text,
-                    at,
-                    pace,
-                } => self.stream(tone, text, at, pace),
+                Move::Stream { tone, text, at, pace } => self.stream(tone, text, at, pace),
             };
             if beat.is_some() {
                 return beat;
@@ -215,10 +173,7 @@ impl Iterator for Player {
 
 /// Plays the response with its delays. No task runs outside of the stream, so dropping the stream
 /// ends it.
-pub(super) fn stream(
-    player: Player,
-    signals: Signals,
-) -> impl Stream<Item = Result<Chunk, Error>> + Send {
+pub(super) fn stream(player: Player, signals: Signals) -> impl Stream<Item = Result<Chunk, Error>> + Send {
     stream::unfold((player, signals), async |(mut player, signals)| {
         let item = next_item(&mut player, &signals).await?;
         Some((item, (player, signals)))
@@ -246,13 +201,10 @@ fn piece(text: &str, chunk_chars: Option<u32>) -> usize {
     let end = match chunk_chars {
         Some(chars) => text.char_indices().nth(chars as usize).map(|(at, _)| at),
         None => {
-            let after_space = |(at, pair): (usize, [char; 2])| {
-                (pair[0].is_whitespace() && !pair[1].is_whitespace()).then_some(at)
-            };
+            let after_space =
+                |(at, pair): (usize, [char; 2])| (pair[0].is_whitespace() && !pair[1].is_whitespace()).then_some(at);
             let pairs = text.chars().zip(text.char_indices().skip(1));
-            pairs
-                .map(|(before, (at, char))| (at, [before, char]))
-                .find_map(after_space)
+            pairs.map(|(before, (at, char))| (at, [before, char])).find_map(after_space)
         }
     };
     end.unwrap_or(text.len())

@@ -42,10 +42,7 @@ pub(super) struct Flaw {
 
 impl Flaw {
     pub(super) fn at(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            message: message.into(),
-        }
+        Self { field: field.into(), message: message.into() }
     }
 }
 
@@ -70,8 +67,8 @@ impl Script {
         if steps.is_empty() {
             return Err(Flaw::at("steps", "must not be empty"));
         }
-        let pace = Pace::check(delay_ms, chunk_chars, Pace::default())
-            .map_err(|(field, message)| Flaw::at(field, message))?;
+        let pace =
+            Pace::check(delay_ms, chunk_chars, Pace::default()).map_err(|(field, message)| Flaw::at(field, message))?;
         let picks = picks.into_iter().map(check_pick);
         let picks = picks.collect::<Result<_, _>>()?;
         let steps = steps.into_iter().enumerate();
@@ -94,12 +91,7 @@ impl Script {
 
 impl Step {
     /// Validates one step.
-    fn check(
-        at: usize,
-        step: StepFile,
-        pace: Pace,
-        picks: &BTreeMap<String, Pick>,
-    ) -> Result<Self, Flaw> {
+    fn check(at: usize, step: StepFile, pace: Pace, picks: &BTreeMap<String, Pick>) -> Result<Self, Flaw> {
         let StepFile { when, say } = step;
         let when = when.check();
         let when = when.map_err(|message| Flaw::at(format!("steps[{at}].when"), message))?;
@@ -114,28 +106,19 @@ impl Step {
             let action = action.and_then(|file| Action::check(file, pace, picks));
             actions.push(action.map_err(|message| Flaw::at(field, message))?);
         }
-        Ok(Self {
-            when,
-            actions,
-            prompts_answered: AtomicU32::new(0),
-        })
+        Ok(Self { when, actions, prompts_answered: AtomicU32::new(0) })
     }
 }
 
 impl Conditions {
     /// Validates the conditions. The texts to search for become lower case.
     fn check(mut self) -> Result<Self, &'static str> {
-        let alone = Self {
-            otherwise: true,
-            ..Self::default()
-        };
+        let alone = Self { otherwise: true, ..Self::default() };
         if self.otherwise && self != alone {
             return Err("otherwise must be the only condition");
         }
         for words in [&mut self.user_contains, &mut self.system_contains] {
-            words
-                .iter_mut()
-                .for_each(|word| *word = word.to_lowercase());
+            words.iter_mut().for_each(|word| *word = word.to_lowercase());
         }
         Ok(self)
     }

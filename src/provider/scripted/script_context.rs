@@ -73,13 +73,8 @@ impl<'a> ScriptContext<'a> {
             return "";
         };
         let user = self.user_text.to_lowercase();
-        let mentioned = pick
-            .from
-            .iter()
-            .filter_map(|word| Some((mention(&user, &word.to_lowercase())?, word)));
-        mentioned
-            .min_by_key(|(at, _)| *at)
-            .map_or(&pick.default, |(_, word)| word)
+        let mentioned = pick.from.iter().filter_map(|word| Some((mention(&user, &word.to_lowercase())?, word)));
+        mentioned.min_by_key(|(at, _)| *at).map_or(&pick.default, |(_, word)| word)
     }
 }
 

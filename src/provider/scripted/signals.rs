@@ -13,8 +13,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Releases a name permanently.
     pub(super) fn release(&self, name: &str) {
-        self.released
-            .send_if_modified(|released| released.insert(name.to_owned()));
+        self.released.send_if_modified(|released| released.insert(name.to_owned()));
     }
 
     /// Waits until the name is released.

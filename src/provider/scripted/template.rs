@@ -57,9 +57,9 @@ impl Piece {
             None if name == "user" => Ok(Self::User),
             None if name == "call" => Ok(Self::Call),
             None if picks.contains_key(name) => Ok(Self::Pick(name.to_owned())),
-            Some(_) | None => Err(format!(
-                "{{{{{name}}}}} is unknown: use user, call, result:TOOL or a pick of the script"
-            )),
+            Some(_) | None => {
+                Err(format!("{{{{{name}}}}} is unknown: use user, call, result:TOOL or a pick of the script"))
+            }
         }
     }
 

@@ -28,14 +28,8 @@ fn call(position: u32, waits_for: WaitsFor, deadline: Option<i64>) -> OpenCall {
         waits_for,
         deadline: deadline.map(at),
         timeout: Duration::from_secs(60 + u64::from(position)),
-        request: deadline
-            .is_none()
-            .then(|| vec![u8::try_from(position).unwrap()]),
-        executor: if position < MCP_FROM {
-            ToolExecutor::Host
-        } else {
-            ToolExecutor::Mcp
-        },
+        request: deadline.is_none().then(|| vec![u8::try_from(position).unwrap()]),
+        executor: if position < MCP_FROM { ToolExecutor::Host } else { ToolExecutor::Mcp },
     }
 }
 
@@ -52,11 +46,7 @@ fn to_approve(position: u32) -> OpenCall {
 }
 
 fn seen(open: Vec<OpenCall>) -> AnswerSnapshot {
-    AnswerSnapshot {
-        session: waiting(u32::try_from(open.len()).unwrap()),
-        open,
-        now: at(50),
-    }
+    AnswerSnapshot { session: waiting(u32::try_from(open.len()).unwrap()), open, now: at(50) }
 }
 
 fn answer(call: &str, kind: AnswerKind) -> Answer {
@@ -83,27 +73,15 @@ fn result(call: &str) -> Answer {
 }
 
 fn approval(call: &str) -> Approval {
-    Approval {
-        call: CallId::new(call),
-        edited: None,
-        request: b"request".to_vec(),
-    }
+    Approval { call: CallId::new(call), edited: None, request: b"request".to_vec() }
 }
 
 fn next() -> NextStep {
-    NextStep {
-        started: Some(b"started".to_vec()),
-        size_offset: 300,
-        revision: 7,
-    }
+    NextStep { started: Some(b"started".to_vec()), size_offset: 300, revision: 7 }
 }
 
 /// The outcome of answers with the usual next step.
-fn decide<'a>(
-    seen: &AnswerSnapshot,
-    closing: &'a [Answer],
-    approvals: &'a [Approval],
-) -> AnswersOutcome<'a> {
+fn decide<'a>(seen: &AnswerSnapshot, closing: &'a [Answer], approvals: &'a [Approval]) -> AnswersOutcome<'a> {
     static NEXT: LazyLock<NextStep> = LazyLock::new(next);
     decide_with(seen, closing, approvals, &NEXT)
 }
@@ -114,14 +92,7 @@ fn decide_with<'a>(
     approvals: &'a [Approval],
     next: &'a NextStep,
 ) -> AnswersOutcome<'a> {
-    let answers = Answers {
-        closing,
-        approvals,
-        overhead: OVERHEAD,
-        next,
-        replica: "here",
-        lease: LEASE,
-    };
+    let answers = Answers { closing, approvals, overhead: OVERHEAD, next, replica: "here", lease: LEASE };
     apply(seen, &answers)
 }
 
@@ -148,12 +119,7 @@ fn the_last_answer_commits_the_message_takes_the_turn_and_begins_the_next_step()
     let decided = decide(&seen, &answers, &[]);
     assert_eq!(
         events(&decided),
-        [
-            "completed c1 at 2.3",
-            "completed c0 at 2.3",
-            "committed results at 2.3",
-            "step of 1324 at 3.1",
-        ]
+        ["completed c1 at 2.3", "completed c0 at 2.3", "committed results at 2.3", "step of 1324 at 3.1",]
     );
     let change = decided.change.unwrap();
     let expected = Session {
@@ -171,10 +137,7 @@ fn the_last_answer_commits_the_message_takes_the_turn_and_begins_the_next_step()
         ..seen.session
     };
     assert_eq!(change.session, expected);
-    assert_eq!(
-        (change.counter_change.messages, change.counter_change.size()),
-        (1, 24)
-    );
+    assert_eq!((change.counter_change.messages, change.counter_change.size()), (1, 24));
     assert_eq!((change.lease, change.wake_within), (Some(LEASE), None));
     assert_eq!(change.message.unwrap().0, 2);
     assert_eq!(names(&decided.accepted), ["c1", "c0"]);
@@ -202,16 +165,10 @@ fn the_last_answer_leaves_the_step_to_the_owner_where_it_cannot_tell_it() {
 #[test]
 fn the_last_answer_of_a_turn_that_runs_leaves_it_to_its_owner() {
     let mut seen = seen(vec![requested(0)]);
-    seen.session = Session {
-        open_calls: 1,
-        ..running()
-    };
+    seen.session = Session { open_calls: 1, ..running() };
     let answers = [result("c0")];
     let decided = decide(&seen, &answers, &[]);
-    assert_eq!(
-        events(&decided),
-        ["completed c0 at 2.3", "committed results at 2.3"]
-    );
+    assert_eq!(events(&decided), ["completed c0 at 2.3", "committed results at 2.3"]);
     let change = decided.change.unwrap();
     assert_eq!(change.session.owner.as_deref(), Some("there"));
     assert_eq!((change.session.fence.epoch, change.lease), (5, None));
@@ -234,18 +191,8 @@ fn an_answer_counts_only_where_the_call_waits_for_it() {
     check("nobody was asked", later(0), result("c0"), false);
     check("to be approved", to_approve(0), result("c0"), false);
     check("other arguments", requested(0), answer("c0", edited), false);
-    check(
-        "a denial",
-        to_approve(0),
-        answer("c0", AnswerKind::Denial),
-        true,
-    );
-    check(
-        "of a request",
-        requested(0),
-        answer("c0", AnswerKind::Denial),
-        false,
-    );
+    check("a denial", to_approve(0), answer("c0", AnswerKind::Denial), true);
+    check("of a request", requested(0), answer("c0", AnswerKind::Denial), false);
     check("overdue", overdue(49), late.clone(), true);
     check("in time", overdue(50), late.clone(), false);
     let mut turn_is_over = seen(vec![overdue(90)]);
@@ -262,11 +209,7 @@ fn nothing_counts_in_a_turn_that_is_cancelled_or_over() {
         assert_eq!(decide(&seen, &answers, &approvals).change, None);
     };
     check(&|session| {
-        session.cancel = Some(CancelRequest {
-            cause: CancelCause::Requested,
-            reason: String::new(),
-            rollback: false,
-        });
+        session.cancel = Some(CancelRequest { cause: CancelCause::Requested, reason: String::new(), rollback: false });
     });
     check(&|session| session.state = SessionState::Idle);
     check(&|session| session.state = SessionState::Deleted);
@@ -286,10 +229,7 @@ fn an_approved_call_is_requested_and_listed_before_those_to_decide_about() {
     let seen = seen(vec![to_approve(0), to_approve(1), requested(2)]);
     let approvals = [approval("c1"), approval("c1")];
     let decided = decide(&seen, &[], &approvals);
-    assert_eq!(
-        events(&decided),
-        ["requested c1 at 2.3", "action 2 of c1 c2 c0 at 2.3"]
-    );
+    assert_eq!(events(&decided), ["requested c1 at 2.3", "action 2 of c1 c2 c0 at 2.3"]);
     assert_eq!(names(&decided.pending), ["c0", "c1", "c2"]);
     let change = decided.change.unwrap();
     assert_eq!(change.session.wake_at, Some(at(100)));
@@ -311,17 +251,9 @@ fn the_next_call_in_order_is_asked_about_once_no_other_waits() {
     let seen = seen(vec![requested(0), later(1), second]);
     let answers = [result("c0")];
     let decided = decide(&seen, &answers, &[]);
-    assert_eq!(
-        events(&decided),
-        [
-            "completed c0 at 2.3",
-            "requested c1 at 2.3",
-            "action 1 of c1 at 2.3"
-        ]
-    );
+    assert_eq!(events(&decided), ["completed c0 at 2.3", "requested c1 at 2.3", "action 1 of c1 at 2.3"]);
     let change = decided.change.unwrap();
-    let Some(Event::CallRequested { request, .. }) = change.events.get(1).map(|(_, event)| event)
-    else {
+    let Some(Event::CallRequested { request, .. }) = change.events.get(1).map(|(_, event)| event) else {
         panic!("{:?}", change.events)
     };
     assert_eq!(request, &[1]);
@@ -340,19 +272,13 @@ fn no_call_is_asked_about_while_another_one_waits() {
 
 #[test]
 fn calls_of_mcp_servers_are_run_by_who_hands_them_out() {
-    let check =
-        |seen: &AnswerSnapshot, closing: &[Answer], approvals: &[Approval], expected: &[&str]| {
-            let to_run = decide(seen, closing, approvals).to_run;
-            let expected = expected.iter().map(|it| CallId::new(*it));
-            assert_eq!(to_run, expected.collect::<BTreeSet<_>>());
-        };
+    let check = |seen: &AnswerSnapshot, closing: &[Answer], approvals: &[Approval], expected: &[&str]| {
+        let to_run = decide(seen, closing, approvals).to_run;
+        let expected = expected.iter().map(|it| CallId::new(*it));
+        assert_eq!(to_run, expected.collect::<BTreeSet<_>>());
+    };
     let approved = [approval("c3"), approval("c0")];
-    check(
-        &seen(vec![to_approve(0), to_approve(3)]),
-        &[],
-        &approved,
-        &["c3"],
-    );
+    check(&seen(vec![to_approve(0), to_approve(3)]), &[], &approved, &["c3"]);
     let answered = [result("c0")];
     check(&seen(vec![requested(0), later(3)]), &answered, &[], &["c3"]);
     let mut asked = later(3);
@@ -378,11 +304,7 @@ impl World {
         let mut open: Vec<_> = open.collect();
         // At least one of them is handed out.
         open[0].deadline = Some(at(100));
-        Self {
-            seen: seen(open),
-            closed: Vec::new(),
-            owners: 0,
-        }
+        Self { seen: seen(open), closed: Vec::new(), owners: 0 }
     }
 
     /// Applies a change as the database would.
@@ -413,22 +335,12 @@ impl World {
         let asked = self.seen.open.iter().filter(|call| call.deadline.is_some());
         let asked: Vec<_> = asked.map(|call| call.id.clone()).collect();
         assert_eq!(asked, decided.pending);
-        assert!(
-            self.seen.open.is_empty() || !asked.is_empty(),
-            "nobody is asked"
-        );
+        assert!(self.seen.open.is_empty() || !asked.is_empty(), "nobody is asked");
         assert_eq!(change.message.is_some(), self.seen.open.is_empty());
         assert_eq!(session.wake_at.is_some(), !self.seen.open.is_empty());
         let gained: u32 = change.closed.iter().map(tokens).sum();
-        let overhead = if change.message.is_some() {
-            OVERHEAD
-        } else {
-            0
-        };
-        assert_eq!(
-            session.context_tokens() - before.session.context_tokens(),
-            i64::from(gained + overhead)
-        );
+        let overhead = if change.message.is_some() { OVERHEAD } else { 0 };
+        assert_eq!(session.context_tokens() - before.session.context_tokens(), i64::from(gained + overhead));
     }
 }
 

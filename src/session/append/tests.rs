@@ -4,9 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{
-        Anchor, CallId, CancelCause, Fence, MessageId, Payload, Seq, ToolExecutor, event::WaitsFor,
-    },
+    model::{Anchor, CallId, CancelCause, Fence, MessageId, Payload, Seq, ToolExecutor, event::WaitsFor},
     session::{
         CancelRequest,
         change::AnchorTime,
@@ -15,10 +13,7 @@ use crate::{
     },
 };
 
-const OWNER: Owner<'static> = Owner {
-    replica: "there",
-    lease: Duration::from_secs(15),
-};
+const OWNER: Owner<'static> = Owner { replica: "there", lease: Duration::from_secs(15) };
 
 fn call(n: u64, fate: CallHandling) -> NewCall {
     NewCall {
@@ -38,9 +33,7 @@ fn asked() -> CallHandling {
 fn later() -> CallHandling {
     CallHandling::Later {
         waits_for: WaitsFor::Approval,
-        request: Box::new(Payload::ToolCallCompleted {
-            call: CallId::new("later"),
-        }),
+        request: Box::new(Payload::ToolCallCompleted { call: CallId::new("later") }),
     }
 }
 
@@ -52,10 +45,7 @@ fn batch(fates: Vec<CallHandling>) -> Batch {
     }
 }
 
-fn append(
-    session: &Session,
-    batch: Option<&Batch>,
-) -> (Session, Option<Duration>, Option<Duration>) {
+fn append(session: &Session, batch: Option<&Batch>) -> (Session, Option<Duration>, Option<Duration>) {
     let rows = answer_rows(20);
     let change = apply(session, &rows, &StepCost::default(), batch, OWNER);
     (change.session, change.lease, change.wake_within)
@@ -65,12 +55,7 @@ fn append(
 fn an_append_is_progress_and_counts_what_it_adds() {
     let rows = answer_rows(20);
     let message = MessageId::new("answer");
-    let cost = StepCost {
-        model: "test/model",
-        call: Some(None),
-        message: Some(&message),
-        measured: None,
-    };
+    let cost = StepCost { model: "test/model", call: Some(None), message: Some(&message), measured: None };
     let change = apply(&running(), &rows, &cost, None, OWNER);
     let expected = Session {
         fence: Fence { epoch: 5, op: 10 },
@@ -83,13 +68,7 @@ fn an_append_is_progress_and_counts_what_it_adds() {
     assert_eq!(change.lease, Some(OWNER.lease));
     assert_eq!(change.turn.step_count, Some(2));
     assert_eq!(change.turn.final_message, Some(&message));
-    assert_eq!(
-        (
-            change.counter_change.messages,
-            change.counter_change.overhead
-        ),
-        (1, 4)
-    );
+    assert_eq!((change.counter_change.messages, change.counter_change.overhead), (1, 4));
     assert_eq!(change.counter_change.size(), 24);
     assert_eq!(change.usage.map(|spent| spent.totals.calls), Some(1));
     assert_eq!((change.count(), change.first_seq()), (2, Seq(40)));
@@ -106,11 +85,7 @@ fn with_calls_left_open_the_turn_waits_and_has_no_owner() {
     assert_eq!(session.open_calls, 2);
     assert_eq!(session.written_by.as_deref(), Some("there"));
     assert_eq!(session.wake_at, Some(at(TURN_ENDS)));
-    assert_eq!(
-        wake_within,
-        Some(Duration::from_secs(61)),
-        "of the call that is asked"
-    );
+    assert_eq!(wake_within, Some(Duration::from_secs(61)), "of the call that is asked");
     assert_eq!(lease, Some(Duration::ZERO));
 }
 
@@ -126,15 +101,8 @@ fn with_no_call_left_open_the_turn_goes_on() {
 
 #[test]
 fn a_turn_that_is_being_cancelled_keeps_its_owner_which_closes_its_calls() {
-    let cancel = CancelRequest {
-        cause: CancelCause::Requested,
-        reason: String::new(),
-        rollback: false,
-    };
-    let session = Session {
-        cancel: Some(cancel),
-        ..running()
-    };
+    let cancel = CancelRequest { cause: CancelCause::Requested, reason: String::new(), rollback: false };
+    let session = Session { cancel: Some(cancel), ..running() };
     let (session, lease, _) = append(&session, Some(&batch(vec![asked()])));
     assert!(session.is_owned_by("there"));
     assert_eq!((session.open_calls, lease), (1, Some(OWNER.lease)));
@@ -143,15 +111,8 @@ fn a_turn_that_is_being_cancelled_keeps_its_owner_which_closes_its_calls() {
 #[test]
 fn growth_is_smoothed_between_prompts_of_one_model_and_version() {
     let check = |growth: Option<f64>, newest: Anchor, expected: Option<f64>| {
-        let session = Session {
-            anchor: Some(measured("a", 1, 1_000)),
-            growth,
-            ..running()
-        };
-        let cost = StepCost {
-            measured: Some(newest.clone()),
-            ..StepCost::default()
-        };
+        let session = Session { anchor: Some(measured("a", 1, 1_000)), growth, ..running() };
+        let cost = StepCost { measured: Some(newest.clone()), ..StepCost::default() };
         let rows = Rows::default();
         let change = apply(&session, &rows, &cost, None, OWNER);
         assert_eq!(change.session.growth, expected, "{growth:?} {newest:?}");
@@ -169,16 +130,9 @@ fn growth_is_smoothed_between_prompts_of_one_model_and_version() {
 
 #[test]
 fn what_measured_nothing_leaves_the_anchor() {
-    let session = Session {
-        anchor: Some(measured("a", 1, 1_000)),
-        growth: Some(5.0),
-        ..running()
-    };
+    let session = Session { anchor: Some(measured("a", 1, 1_000)), growth: Some(5.0), ..running() };
     let (after, ..) = append(&session, None);
-    assert_eq!(
-        (after.anchor, after.growth),
-        (session.anchor, session.growth)
-    );
+    assert_eq!((after.anchor, after.growth), (session.anchor, session.growth));
 }
 
 proptest! {

@@ -39,29 +39,16 @@ fn call() -> OpenCall {
 }
 
 fn idle() -> Session {
-    Session {
-        state: SessionState::Idle,
-        ..waiting(0)
-    }
+    Session { state: SessionState::Idle, ..waiting(0) }
 }
 
 /// The state after deleting a session that was read in this state.
-fn deleted<T>(
-    session: &Session,
-    seen: &Session,
-    revision: Option<i64>,
-    look: impl Fn(&Change<'_>) -> T,
-) -> Option<T> {
+fn deleted<T>(session: &Session, seen: &Session, revision: Option<i64>, look: impl Fn(&Change<'_>) -> T) -> Option<T> {
     let (ending, result) = (ending(), TurnResult::default());
     let end = TurnEnd {
         ending: &ending,
         result: &result,
-        synthetic: SyntheticResult {
-            text: "closed",
-            tokens: 7,
-            overhead: 4,
-            reason: CallCancelReason::TurnCancelled,
-        },
+        synthetic: SyntheticResult { text: "closed", tokens: 7, overhead: 4, reason: CallCancelReason::TurnCancelled },
     };
     let open = vec![call(); usize::try_from(session.open_calls).unwrap()];
     let deletion = Deletion {
@@ -86,29 +73,17 @@ fn a_session_is_deleted_as_it_was_seen_or_not_at_all() {
     check("another revision", &idle(), &idle(), Some(6), false);
     check("a turn began", &running(), &idle(), None, false);
     check("the turn ended", &idle(), &running(), None, false);
-    let other = Session {
-        fence: Fence { epoch: 6, op: 9 },
-        ..running()
-    };
+    let other = Session { fence: Fence { epoch: 6, op: 9 }, ..running() };
     check("another owner", &other, &running(), None, false);
-    let further = Session {
-        fence: Fence { epoch: 5, op: 10 },
-        ..running()
-    };
+    let further = Session { fence: Fence { epoch: 5, op: 10 }, ..running() };
     check("the turn went on", &further, &running(), None, false);
-    let gone = Session {
-        state: SessionState::Deleted,
-        ..idle()
-    };
+    let gone = Session { state: SessionState::Deleted, ..idle() };
     check("it is deleted", &gone, &idle(), None, false);
 }
 
 #[test]
 fn whatever_waits_is_dropped_and_whatever_runs_is_closed_before_the_turn_ends() {
-    let session = Session {
-        queue: vec![asap("a"), when_idle("b")],
-        ..waiting(1)
-    };
+    let session = Session { queue: vec![asap("a"), when_idle("b")], ..waiting(1) };
     deleted(&session, &session, None, |change| {
         let expected = [
             "withdrawn a at 0.0",
@@ -122,11 +97,7 @@ fn whatever_waits_is_dropped_and_whatever_runs_is_closed_before_the_turn_ends() 
         assert_eq!(left, [0, 1]);
         let becoming = &change.session;
         assert_eq!(becoming.state, SessionState::Deleted);
-        assert_eq!(
-            becoming.fence,
-            Fence { epoch: 6, op: 9 },
-            "its owner is fenced"
-        );
+        assert_eq!(becoming.fence, Fence { epoch: 6, op: 9 }, "its owner is fenced");
         assert_eq!((becoming.open_calls, becoming.queue.len()), (0, 0));
         assert_eq!(change.lease, Some(STAY));
         assert!(change.deletes && !change.is_use);
@@ -136,17 +107,11 @@ fn whatever_waits_is_dropped_and_whatever_runs_is_closed_before_the_turn_ends() 
 
 #[test]
 fn a_turn_is_seized_once_for_a_session_that_is_to_be_deleted() {
-    let heir = NewOwner {
-        replica: "here",
-        lease: STAY,
-    };
+    let heir = NewOwner { replica: "here", lease: STAY };
     let check = |what: &str, session: &Session, revision, expected: bool| {
         let change = take_over_for_deletion(session, revision, heir);
         assert_eq!(change.is_some(), expected, "{what}");
-        let Some(Change {
-            session: seized, ..
-        }) = change
-        else {
+        let Some(Change { session: seized, .. }) = change else {
             return;
         };
         assert!(seized.is_owned_by("here"), "{what}");
@@ -159,11 +124,7 @@ fn a_turn_is_seized_once_for_a_session_that_is_to_be_deleted() {
     check("another revision", &running(), Some(8), false);
     check("nothing runs", &idle(), None, false);
     let cancelled = Session {
-        cancel: Some(CancelRequest {
-            cause: CancelCause::Requested,
-            reason: "enough".to_owned(),
-            rollback: true,
-        }),
+        cancel: Some(CancelRequest { cause: CancelCause::Requested, reason: "enough".to_owned(), rollback: true }),
         ..running()
     };
     check("another cancel", &cancelled, None, true);

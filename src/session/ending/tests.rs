@@ -3,8 +3,8 @@
 use super::*;
 use crate::{
     model::{
-        CallId, CancelCause, CancelOutcome, CompletionReason, Delivery, Failure, FailureReason,
-        MessageId, Seq, ToolExecutor,
+        CallId, CancelCause, CancelOutcome, CompletionReason, Delivery, Failure, FailureReason, MessageId, Seq,
+        ToolExecutor,
         event::{CallCancelReason, WaitsFor},
     },
     session::{
@@ -15,24 +15,13 @@ use crate::{
     },
 };
 
-const OWNER: Owner<'static> = Owner {
-    replica: "there",
-    lease: Duration::from_secs(15),
-};
+const OWNER: Owner<'static> = Owner { replica: "there", lease: Duration::from_secs(15) };
 
-const SYNTHETIC: SyntheticResult<'static> = SyntheticResult {
-    text: "closed",
-    tokens: 7,
-    overhead: 4,
-    reason: CallCancelReason::TurnEnded,
-};
+const SYNTHETIC: SyntheticResult<'static> =
+    SyntheticResult { text: "closed", tokens: 7, overhead: 4, reason: CallCancelReason::TurnEnded };
 
 fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> TurnEnd<'a> {
-    TurnEnd {
-        ending,
-        result,
-        synthetic: SYNTHETIC,
-    }
+    TurnEnd { ending, result, synthetic: SYNTHETIC }
 }
 
 fn completed() -> Ending {
@@ -53,18 +42,11 @@ fn cancelled() -> Ending {
 }
 
 fn requested() -> Option<CancelRequest> {
-    Some(CancelRequest {
-        cause: CancelCause::Requested,
-        reason: String::new(),
-        rollback: false,
-    })
+    Some(CancelRequest { cause: CancelCause::Requested, reason: String::new(), rollback: false })
 }
 
 fn closing(calls: &[OpenCall]) -> OpenWork<'_> {
-    OpenWork {
-        calls,
-        rollback: None,
-    }
+    OpenWork { calls, rollback: None }
 }
 
 fn open_call(n: u32) -> OpenCall {
@@ -85,10 +67,7 @@ fn open_call(n: u32) -> OpenCall {
 /// The session after a finish, with the event of the end if there is one.
 fn finished(session: &Session) -> Option<(Session, Option<Event>)> {
     let ending = completed();
-    let result = TurnResult {
-        elapsed: ONE_USE,
-        ..TurnResult::default()
-    };
+    let result = TurnResult { elapsed: ONE_USE, ..TurnResult::default() };
     let rows = answer_rows(20);
     let cost = StepCost::default();
     let mut change = finish(session, &rows, &cost, &end(&ending, &result), OWNER)?;
@@ -103,20 +82,14 @@ fn finished(session: &Session) -> Option<(Session, Option<Event>)> {
 #[test]
 fn the_end_of_a_turn_is_a_use_of_its_session_if_it_comes_ten_seconds_after_the_start() {
     let check = |seconds: u64, session: &Session, is_use: bool| {
-        let result = TurnResult {
-            elapsed: Duration::from_secs(seconds),
-            ..TurnResult::default()
-        };
+        let result = TurnResult { elapsed: Duration::from_secs(seconds), ..TurnResult::default() };
         let (ending, rows, cost) = (completed(), answer_rows(20), StepCost::default());
         let change = finish(session, &rows, &cost, &end(&ending, &result), OWNER);
         assert_eq!(change.unwrap().is_use, is_use, "after {seconds} s");
     };
     check(9, &running(), false);
     check(10, &running(), true);
-    let waited_for = Session {
-        queue: vec![asap("a")],
-        ..running()
-    };
+    let waited_for = Session { queue: vec![asap("a")], ..running() };
     check(10, &waited_for, false);
 }
 
@@ -124,11 +97,7 @@ fn the_end_of_a_turn_is_a_use_of_its_session_if_it_comes_ten_seconds_after_the_s
 fn a_turn_ends_unless_a_message_waits_for_it_or_a_cancel_was_requested() {
     let check = |what: &str, session: &Session, ends: bool, listed: &[&str]| {
         let (becoming, event) = finished(session).expect("no call is open");
-        let state = if ends {
-            SessionState::Idle
-        } else {
-            SessionState::Running
-        };
+        let state = if ends { SessionState::Idle } else { SessionState::Running };
         assert_eq!(becoming.state, state, "{what}");
         assert_eq!(becoming.owner.is_none(), ends, "{what}");
         assert_eq!(becoming.fence, session.fence.next(), "{what}");
@@ -145,19 +114,13 @@ fn a_turn_ends_unless_a_message_waits_for_it_or_a_cancel_was_requested() {
     check("nothing waits", &running(), true, &[]);
     check("for its end", &with(vec![when_idle("m")]), true, &["m"]);
     check("for the turn", &with(vec![asap("m")]), false, &[]);
-    let to_end = Session {
-        cancel: requested(),
-        ..running()
-    };
+    let to_end = Session { cancel: requested(), ..running() };
     check("a cancel", &to_end, false, &[]);
 }
 
 #[test]
 fn a_turn_with_an_open_call_does_not_finish() {
-    let session = Session {
-        open_calls: 1,
-        ..running()
-    };
+    let session = Session { open_calls: 1, ..running() };
     assert_eq!(finished(&session), None);
 }
 
@@ -171,10 +134,7 @@ fn the_lease_ends_with_the_turn_and_goes_on_with_it() {
         change.expect("no call is open").lease
     };
     assert_eq!(lease(&running()), Some(Duration::ZERO));
-    let goes_on = Session {
-        queue: vec![asap("m")],
-        ..running()
-    };
+    let goes_on = Session { queue: vec![asap("m")], ..running() };
     assert_eq!(lease(&goes_on), Some(OWNER.lease));
 }
 
@@ -183,36 +143,16 @@ fn a_stop_ends_the_turn_whatever_waits_and_closes_what_is_open() {
     let (ending, result) = (failed(), TurnResult::default());
     let rows = answer_rows(20);
     let open = [open_call(0), open_call(1)];
-    let session = Session {
-        open_calls: 2,
-        queue: vec![asap("m")],
-        cancel: requested(),
-        ..running()
-    };
+    let session = Session { open_calls: 2, queue: vec![asap("m")], cancel: requested(), ..running() };
     let cost = StepCost::default();
-    let change = stop(
-        &session,
-        closing(&open),
-        &rows,
-        &cost,
-        &end(&ending, &result),
-        OWNER,
-    );
+    let change = stop(&session, closing(&open), &rows, &cost, &end(&ending, &result), OWNER);
     let becoming = &change.session;
     assert_eq!(becoming.state, SessionState::Idle);
     assert_eq!((becoming.open_calls, &becoming.owner), (0, &None));
-    let expected = [
-        "closed c0 of look at 2.3",
-        "closed c1 of look at 2.3",
-        "committed results at 2.3",
-        "end, 1 wait at 2.3",
-    ];
+    let expected =
+        ["closed c0 of look at 2.3", "closed c1 of look at 2.3", "committed results at 2.3", "end, 1 wait at 2.3"];
     assert_eq!(event_summaries(&change.events), expected);
-    let message = ResultMessage {
-        id: MessageId::new("results"),
-        step: 1,
-        overhead: 4,
-    };
+    let message = ResultMessage { id: MessageId::new("results"), step: 1, overhead: 4 };
     assert_eq!(change.message, Some((2, message)));
     let closed: Vec<u32> = change.closed.iter().map(|it| it.position).collect();
     assert_eq!(closed, [0, 1]);
@@ -230,14 +170,7 @@ fn without_an_open_call_a_stop_writes_no_message_of_results() {
     let (ending, result) = (failed(), TurnResult::default());
     let rows = Rows::default();
     let cost = StepCost::default();
-    let change = stop(
-        &running(),
-        OpenWork::default(),
-        &rows,
-        &cost,
-        &end(&ending, &result),
-        OWNER,
-    );
+    let change = stop(&running(), OpenWork::default(), &rows, &cost, &end(&ending, &result), OWNER);
     assert_eq!((change.message, change.closed.len()), (None, 0));
     assert_eq!(change.events.len(), 1, "the end");
     assert_eq!(change.counter_change, TokenCounters::default());
@@ -245,20 +178,11 @@ fn without_an_open_call_a_stop_writes_no_message_of_results() {
 
 #[test]
 fn after_an_end_that_is_no_completion_only_some_messages_start_a_turn() {
-    let starts = |message: &str| QueuedMessage {
-        starts_turn: true,
-        ..asap(message)
-    };
+    let starts = |message: &str| QueuedMessage { starts_turn: true, ..asap(message) };
     let queue = vec![
         starts("user"),
-        QueuedMessage {
-            of_execute: true,
-            ..starts("execute")
-        },
-        QueuedMessage {
-            delivery: Delivery::Interrupt,
-            ..starts("interrupt")
-        },
+        QueuedMessage { of_execute: true, ..starts("execute") },
+        QueuedMessage { delivery: Delivery::Interrupt, ..starts("interrupt") },
         asap("quiet"),
     ];
     let session = Session { queue, ..running() };
@@ -267,12 +191,7 @@ fn after_an_end_that_is_no_completion_only_some_messages_start_a_turn() {
         let cost = StepCost::default();
         let end = end(&ending, &result);
         let change = stop(&session, OpenWork::default(), &rows, &cost, &end, OWNER);
-        let ids: Vec<&str> = change
-            .queue
-            .cleared_turn_starts
-            .iter()
-            .map(MessageId::as_str)
-            .collect();
+        let ids: Vec<&str> = change.queue.cleared_turn_starts.iter().map(MessageId::as_str).collect();
         assert_eq!(ids, calmed, "{ending:?}");
         let starts = change.session.queue.iter().filter(|it| it.starts_turn);
         let ids: Vec<&str> = starts.map(|it| it.message.as_str()).collect();
@@ -288,14 +207,8 @@ fn after_an_end_that_is_no_completion_only_some_messages_start_a_turn() {
 fn the_end_of_a_turn_measures_as_a_step_does() {
     let (ending, result) = (completed(), TurnResult::default());
     let rows = Rows::default();
-    let cost = StepCost {
-        measured: Some(measured("model", 3, 140)),
-        ..StepCost::default()
-    };
-    let session = Session {
-        anchor: Some(measured("model", 3, 100)),
-        ..running()
-    };
+    let cost = StepCost { measured: Some(measured("model", 3, 140)), ..StepCost::default() };
+    let session = Session { anchor: Some(measured("model", 3, 100)), ..running() };
     let change = finish(&session, &rows, &cost, &end(&ending, &result), OWNER);
     let change = change.expect("no call is open");
     assert_eq!(change.anchor_time, AnchorTime::Now);
@@ -311,14 +224,7 @@ fn a_turn_that_waits_is_stopped_by_whoever_took_it_for_that() {
     let mut session = waiting(1);
     session.give_to("there");
     let open = [open_call(0)];
-    let change = stop(
-        &session,
-        closing(&open),
-        &rows,
-        &cost,
-        &end(&ending, &result),
-        OWNER,
-    );
+    let change = stop(&session, closing(&open), &rows, &cost, &end(&ending, &result), OWNER);
     assert_eq!(change.session.state, SessionState::Idle);
     assert_eq!(change.session.fence, session.fence.next());
 }

@@ -10,21 +10,11 @@ fn at(minutes: i64) -> Timestamp {
 
 /// An event written this many minutes before now.
 fn event(seq: i64, kind: &str, minutes: i64) -> OldEvent {
-    OldEvent {
-        seq: Seq(seq),
-        at: at(-minutes),
-        kind: kind.to_owned(),
-        of_last_step: seq % 2 == 1,
-    }
+    OldEvent { seq: Seq(seq), at: at(-minutes), kind: kind.to_owned(), of_last_step: seq % 2 == 1 }
 }
 
 fn remove(events: &[OldEvent], live_from: Option<i64>, is_full: bool) -> (Vec<i64>, i64, i64) {
-    let old = OldEvents {
-        first: Seq(5),
-        live_from: live_from.map(Seq),
-        events: events.to_vec(),
-        is_full,
-    };
+    let old = OldEvents { first: Seq(5), live_from: live_from.map(Seq), events: events.to_vec(), is_full };
     let removal = old.remove(AGE, at(0));
     let gone = removal.gone.iter().map(|seq| seq.0).collect();
     let minutes = (removal.since.as_second() - at(0).as_second()) / 60;
@@ -62,14 +52,7 @@ fn a_session_whose_live_turn_is_old_is_looked_at_again_after_ten_minutes() {
 #[test]
 fn events_that_other_rows_refer_to_stay() {
     let kinds = REFERRED_TO.into_iter().chain(["step_started"; 2]);
-    let events: Vec<_> = (5..)
-        .zip(kinds)
-        .map(|(seq, kind)| event(seq, kind, 90))
-        .collect();
+    let events: Vec<_> = (5..).zip(kinds).map(|(seq, kind)| event(seq, kind, 90)).collect();
     let (gone, from, _) = remove(&events, None, false);
-    assert_eq!(
-        (gone, from),
-        (vec![10], 12),
-        "the step that began a turn's last one stays"
-    );
+    assert_eq!((gone, from), (vec![10], 12), "the step that began a turn's last one stays");
 }

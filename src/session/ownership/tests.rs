@@ -6,23 +6,14 @@ use crate::{
     session::samples::{at, running, waiting},
 };
 
-const HEIR: NewOwner<'static> = NewOwner {
-    replica: "here",
-    lease: Duration::from_secs(15),
-};
+const HEIR: NewOwner<'static> = NewOwner { replica: "here", lease: Duration::from_secs(15) };
 
 fn lapsed() -> Session {
-    Session {
-        lease_is_over: true,
-        ..running()
-    }
+    Session { lease_is_over: true, ..running() }
 }
 
 fn handed_over() -> Session {
-    Session {
-        owner: None,
-        ..lapsed()
-    }
+    Session { owner: None, ..lapsed() }
 }
 
 #[test]
@@ -38,10 +29,7 @@ fn a_turn_without_an_owner_is_taken_over_under_the_epoch_that_was_seen() {
     check(&waiting(1), 5, 101, true);
     check(&waiting(1), 5, 100, false);
     for state in [SessionState::Idle, SessionState::Deleted] {
-        let session = Session {
-            state,
-            ..handed_over()
-        };
+        let session = Session { state, ..handed_over() };
         check(&session, 5, 1_000, false);
     }
 }
@@ -61,14 +49,8 @@ fn a_step_that_was_cut_short_is_tried_again_and_counts_unless_it_was_handed_over
         };
         assert_eq!(change.session, becoming);
         assert_eq!(change.lease, Some(HEIR.lease));
-        let position = StepPosition {
-            step: 2,
-            attempt: 4,
-        };
-        let event = Event::TurnRecovered {
-            handed_over,
-            takeovers,
-        };
+        let position = StepPosition { step: 2, attempt: 4 };
+        let event = Event::TurnRecovered { handed_over, takeovers };
         assert_eq!(change.events, [(position, event)]);
     };
     check(lapsed(), false, 2);
@@ -89,10 +71,7 @@ fn only_its_owner_gives_a_turn_back_or_adopts_it() {
     let turn = TurnId::new("turn");
     let check = |session: &Session, turn: &TurnId, epoch: i64, replica: &'static str, is: bool| {
         let case = format!("{session:?} {turn} {epoch} {replica}");
-        let right = TurnFence {
-            turn,
-            fence: Fence { epoch, op: 9 },
-        };
+        let right = TurnFence { turn, fence: Fence { epoch, op: 9 } };
         assert_eq!(hand_over(session, right, replica).is_some(), is, "{case}");
         let released = release(session, turn, epoch, replica);
         assert_eq!(released.is_some(), is, "{case}");
@@ -122,36 +101,20 @@ fn a_turn_that_is_given_back_is_free_at_once_and_its_fence_moves() {
     };
     assert_eq!(change.session, becoming);
     assert_eq!(change.lease, Some(Duration::ZERO));
-    let moved = TurnFence {
-        turn: &turn,
-        fence: Fence { epoch: 5, op: 8 },
-    };
+    let moved = TurnFence { turn: &turn, fence: Fence { epoch: 5, op: 8 } };
     assert_eq!(hand_over(&session, moved, "there"), None);
 }
 
 #[test]
 fn a_turn_whose_task_failed_here_is_repeated_as_by_another_owner_that_counts() {
-    let own = Session {
-        owner: Some("here".to_owned()),
-        ..running()
-    };
+    let own = Session { owner: Some("here".to_owned()), ..running() };
     let turn = own.turn.clone().unwrap();
     let change = repeat(&own, &turn, 5, HEIR, at(0)).unwrap();
-    let dead = Session {
-        lease_is_over: true,
-        ..own.clone()
-    };
+    let dead = Session { lease_is_over: true, ..own.clone() };
     assert_eq!(Some(&change), take_over(&dead, 5, HEIR, at(0)).as_ref());
     assert_eq!(change.session.takeovers, own.takeovers + 1);
     assert_eq!(repeat(&own, &turn, 4, HEIR, at(0)), None, "an older grant");
     assert_eq!(repeat(&own, &TurnId::new("other"), 5, HEIR, at(0)), None);
-    let taken = Session {
-        owner: Some("there".to_owned()),
-        ..own
-    };
-    assert_eq!(
-        repeat(&taken, &turn, 5, HEIR, at(0)),
-        None,
-        "it is another's"
-    );
+    let taken = Session { owner: Some("there".to_owned()), ..own };
+    assert_eq!(repeat(&taken, &turn, 5, HEIR, at(0)), None, "it is another's");
 }

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    model::{
-        CancelCause, CancelOutcome, CompactionId, Ending, Seq, TurnResult, Undone,
-        event::CallCancelReason,
-    },
+    model::{CancelCause, CancelOutcome, CompactionId, Ending, Seq, TurnResult, Undone, event::CallCancelReason},
     session::{
         Session,
         change::SyntheticResult,
@@ -36,10 +33,7 @@ fn hidden() -> TokenCounters {
 }
 
 fn over(id: &str) -> AppliedCompaction {
-    AppliedCompaction {
-        id: CompactionId::new(id),
-        shift: hidden(),
-    }
+    AppliedCompaction { id: CompactionId::new(id), shift: hidden() }
 }
 
 /// The session and the events after this rollback.
@@ -53,21 +47,10 @@ fn rolled_back(session: &Session, back: &RollbackTarget) -> (Session, Vec<String
     let end = TurnEnd {
         ending: &ending,
         result: &TurnResult::default(),
-        synthetic: SyntheticResult {
-            text: "closed",
-            tokens: 7,
-            overhead: 4,
-            reason: CallCancelReason::TurnEnded,
-        },
+        synthetic: SyntheticResult { text: "closed", tokens: 7, overhead: 4, reason: CallCancelReason::TurnEnded },
     };
-    let owner = Owner {
-        replica: "there",
-        lease: Duration::from_secs(15),
-    };
-    let open = OpenWork {
-        calls: &[],
-        rollback: Some(back),
-    };
+    let owner = Owner { replica: "there", lease: Duration::from_secs(15) };
+    let open = OpenWork { calls: &[], rollback: Some(back) };
     let rows = answer_rows(20);
     let change = ending::stop(session, open, &rows, &StepCost::default(), &end, owner);
     assert!(change.rolls_back);
@@ -79,10 +62,7 @@ fn rolled_back(session: &Session, back: &RollbackTarget) -> (Session, Vec<String
         };
         assert_eq!(*at, ended, "they go back with the turn");
     }
-    assert_eq!(
-        change.session.context_tokens() - session.context_tokens(),
-        change.counter_change.size()
-    );
+    assert_eq!(change.session.context_tokens() - session.context_tokens(), change.counter_change.size());
     let told = event_summaries(&change.events);
     (change.session, told, change.anchor_time)
 }
@@ -91,11 +71,7 @@ fn rolled_back(session: &Session, back: &RollbackTarget) -> (Session, Vec<String
 fn the_counters_are_those_of_before_the_turn() {
     let session = running();
     let check = |compactions: Vec<AppliedCompaction>, expected: TokenCounters, told: &[&str]| {
-        let back = RollbackTarget {
-            compactions,
-            added: added(),
-            before: None,
-        };
+        let back = RollbackTarget { compactions, added: added(), before: None };
         let (becoming, events, _) = rolled_back(&session, &back);
         assert_eq!(becoming.context_tokens(), 1_000 + expected.size());
         assert_eq!(becoming.counters.messages, 10 + expected.messages);
@@ -114,10 +90,7 @@ fn the_counters_are_those_of_before_the_turn() {
 #[test]
 fn what_was_measured_before_the_turn_is_known_again_if_only_its_compactions_changed_the_context() {
     let check = |version, compactions: usize, expected: Option<i64>| {
-        let session = Session {
-            anchor: Some(measured("model", 3, 900)),
-            ..running()
-        };
+        let session = Session { anchor: Some(measured("model", 3, 900)), ..running() };
         let back = RollbackTarget {
             compactions: vec![over("k"); compactions],
             added: added(),

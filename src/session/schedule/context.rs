@@ -29,11 +29,7 @@ impl World {
         }
         let config = SessionConfig::default();
         let revision = NewRevision {
-            new: NewConfig {
-                config: &config,
-                tools_tokens: 0,
-                estimator: "test",
-            },
+            new: NewConfig { config: &config, tools_tokens: 0, estimator: "test" },
             from: made_for,
             events: &[],
         };
@@ -97,10 +93,7 @@ impl World {
         let in_force = self.views[who].in_force.last().cloned();
         let change = compaction::swap(&session, in_force.as_ref(), &id, &replacement);
         let compaction = id.clone();
-        let act = Act::Swap {
-            compaction,
-            rewritten,
-        };
+        let act = Act::Swap { compaction, rewritten };
         if self.commit(who, act, change, guard) {
             self.stored.rewritten += 1;
             self.stored.in_force.push(AppliedCompaction { id, shift });
@@ -109,14 +102,8 @@ impl World {
 
     pub(super) fn reverts(&mut self, who: usize, newest: bool, guard: Option<Guard>) {
         self.looks(who);
-        let View {
-            session, in_force, ..
-        } = self.views[who].clone();
-        let wanted = if newest {
-            in_force.last()
-        } else {
-            in_force.first()
-        };
+        let View { session, in_force, .. } = self.views[who].clone();
+        let wanted = if newest { in_force.last() } else { in_force.first() };
         let Some(wanted) = wanted.cloned() else {
             return;
         };
@@ -127,9 +114,7 @@ impl World {
         let reverted = Payload::CompactionReverted(Box::new(sample(wanted.id.as_str())));
         let seen = session.context_version;
         let change = compaction::revert(&session, known, &wanted.id, seen, &reverted);
-        let act = Act::Revert {
-            compaction: wanted.id,
-        };
+        let act = Act::Revert { compaction: wanted.id };
         if self.commit(who, act, change, guard) {
             self.stored.rewritten += 1;
             self.stored.in_force.pop();
@@ -138,9 +123,7 @@ impl World {
 
     pub(super) fn prunes(&mut self, who: usize, guard: Option<Guard>) {
         let session = self.views[who].session.clone();
-        let event = Payload::ContextPruned {
-            report: PruneReport::default(),
-        };
+        let event = Payload::ContextPruned { report: PruneReport::default() };
         let marking = Marking {
             seen: session.context_version,
             places: &[(MessageId::new("results"), 0)],
@@ -154,9 +137,7 @@ impl World {
     }
 
     pub(super) fn imports(&mut self, who: usize, asks: bool, guard: Option<Guard>) {
-        let View {
-            session, before, ..
-        } = self.views[who].clone();
+        let View { session, before, .. } = self.views[who].clone();
         let mut seen = before;
         let (fence, context_version) = (seen.fence, seen.context_version);
         if guard == Some(Guard::SeenInImport) {
@@ -168,19 +149,11 @@ impl World {
             fence: seen.fence,
             context_version: seen.context_version,
             rows: &rows,
-            with: ImportRows {
-                calls: &[],
-                answers: &[],
-                blobs: &[],
-                version_before: 0,
-            },
+            with: ImportRows { calls: &[], answers: &[], blobs: &[], version_before: 0 },
             open_calls: u32::from(asks),
         };
         let change = import::import(&session, &wanted);
-        let act = Act::Import {
-            fence,
-            context_version,
-        };
+        let act = Act::Import { fence, context_version };
         if self.commit(who, act, change, guard) {
             self.stored.open = asks.then(|| open_call(id, 0)).into_iter().collect();
         }

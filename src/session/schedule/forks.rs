@@ -53,12 +53,7 @@ enum Guard {
 }
 
 impl Guard {
-    const ALL: [Self; 4] = [
-        Self::Version,
-        Self::Claim,
-        Self::LeaseOfCopy,
-        Self::LeaseOfPurge,
-    ];
+    const ALL: [Self; 4] = [Self::Version, Self::Claim, Self::LeaseOfCopy, Self::LeaseOfPurge];
 }
 
 /// The row of the fork.
@@ -129,13 +124,7 @@ impl World {
             true => self.now - 1,
             false => self.now + LEASE,
         };
-        self.stored = Some(Stored {
-            session,
-            version: self.writes,
-            lease_until,
-            copied,
-            is_going,
-        });
+        self.stored = Some(Stored { session, version: self.writes, lease_until, copied, is_going });
     }
 
     fn claims(&mut self, call: usize) {
@@ -144,14 +133,8 @@ impl World {
         }
         let (claim, source) = (TurnId::new(CALLS[call]), SessionId::new("source"));
         let config = SessionConfig::default();
-        let new = NewSession {
-            config: NewConfig {
-                config: &config,
-                tools_tokens: 0,
-                estimator: "test",
-            },
-            last_epoch: 0,
-        };
+        let new =
+            NewSession { config: NewConfig { config: &config, tools_tokens: 0, estimator: "test" }, last_epoch: 0 };
         let change = fork::claim(&new, &forking(&source, &claim), 0, &piece(0));
         self.write(change.session, PIECE, false);
         self.seen[call] = self.read();
@@ -222,21 +205,13 @@ impl World {
 }
 
 fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> ForkCopy<'a> {
-    ForkCopy {
-        source,
-        at: Seq(LAST),
-        claim,
-        lease: lease(),
-    }
+    ForkCopy { source, at: Seq(LAST), claim, lease: lease() }
 }
 
 fn piece(after: i64) -> CopyRange {
     let mut shift = TokenCounters::default();
     shift.messages(1, 4);
-    CopyRange {
-        seqs: Some((Seq(after), Seq(after + PIECE))),
-        shift,
-    }
+    CopyRange { seqs: Some((Seq(after), Seq(after + PIECE))), shift }
 }
 
 fn deeds() -> impl Strategy<Value = Vec<Action>> {
@@ -272,10 +247,7 @@ fn no_schedule_of_calls_and_purges_copies_twice_or_removes_what_a_call_goes_on_w
         assert_eq!(world.violations, Vec::<String>::new(), "{deeds:?}");
         opened += world.opened;
     }
-    assert!(
-        opened > MAX_SCHEDULES / 100,
-        "hardly any fork was opened: {opened}"
-    );
+    assert!(opened > MAX_SCHEDULES / 100, "hardly any fork was opened: {opened}");
 }
 
 #[test]
@@ -293,9 +265,6 @@ fn each_guard_of_a_fork_that_is_switched_off_is_found() {
             Guard::LeaseOfCopy => &["a fork is copied that is being removed"],
             Guard::LeaseOfPurge => &["a fork is removed whose call goes on"],
         };
-        assert!(
-            expected.iter().any(|begins| found.starts_with(begins)),
-            "{guard:?}: {found}"
-        );
+        assert!(expected.iter().any(|begins| found.starts_with(begins)), "{guard:?}: {found}");
     }
 }

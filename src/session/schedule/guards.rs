@@ -114,10 +114,7 @@ impl Guard {
             Self::RevisionInStart | Self::RevisionInBegin | Self::RevisionInTake => &["I5"],
             Self::RevisionInUpdate => &["I5 a configuration"],
             Self::RunningInCompact => &["I5 two compactions"],
-            Self::RunningInSwap => &[
-                "I5 a compaction that was given up",
-                "I5 a compaction of another",
-            ],
+            Self::RunningInSwap => &["I5 a compaction that was given up", "I5 a compaction of another"],
             Self::ContextInSwap => &["I5 a compaction of another context"],
             Self::InForceInRevert => &["I5 a compaction goes"],
             Self::SeenInDelete => &["I2 a session is deleted that went on"],
@@ -146,11 +143,7 @@ pub(super) fn in_finish(session: &Session, guard: Option<Guard>) -> Session {
 }
 
 /// The session state for a take of the messages that were read as queued.
-pub(super) fn in_take(
-    session: &Session,
-    waited: &[QueuedMessage],
-    guard: Option<Guard>,
-) -> Session {
+pub(super) fn in_take(session: &Session, waited: &[QueuedMessage], guard: Option<Guard>) -> Session {
     let mut session = session.clone();
     if guard == Some(Guard::OpenCallsInTake) {
         session.open_calls = 0;
@@ -165,11 +158,7 @@ pub(super) fn in_take(
 }
 
 /// The session state for the start of a turn for a message.
-pub(super) fn in_start(
-    session: &Session,
-    starter: &QueuedMessage,
-    guard: Option<Guard>,
-) -> Session {
+pub(super) fn in_start(session: &Session, starter: &QueuedMessage, guard: Option<Guard>) -> Session {
     let mut session = session.clone();
     if guard == Some(Guard::StateInStart) {
         session.state = SessionState::Idle;

@@ -65,12 +65,7 @@ impl Act {
     /// Whether only the owner may do it.
     fn is_owners(&self) -> bool {
         match self {
-            Self::Begin { .. }
-            | Self::Step
-            | Self::Finish
-            | Self::Stop
-            | Self::Take { .. }
-            | Self::GiveBack => true,
+            Self::Begin { .. } | Self::Step | Self::Finish | Self::Stop | Self::Take { .. } | Self::GiveBack => true,
             Self::TakeOver { .. }
             | Self::Cancel
             | Self::Adopt
@@ -100,12 +95,7 @@ impl Act {
 }
 
 /// The violation of a change of the stored session. Returns `None` if the change is valid.
-pub(super) fn violation(
-    stored: &Stored,
-    who: &str,
-    act: &Act,
-    change: &Change<'_>,
-) -> Option<String> {
+pub(super) fn violation(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<String> {
     let wrong = of_act(stored, who, act, change)
         .or_else(|| of_queue(stored, change))
         .or_else(|| of_ownership(stored, who, act, change))
@@ -124,47 +114,29 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
     let closed: BTreeSet<&CallId> = change.closed.iter().map(|it| &it.call).collect();
     let open: BTreeSet<&CallId> = stored.open.iter().map(|call| &call.id).collect();
     match act {
-        Act::TakeOver { seen } if *seen != before.fence.epoch => {
-            Some("I2 a takeover that was not looked for")
-        }
-        Act::Begin { made_for } if *made_for != before.revision => {
-            Some("I5 a step of another configuration")
-        }
-        Act::Start { made_for, .. } if *made_for != before.revision => {
-            Some("I5 a turn of another configuration")
-        }
+        Act::TakeOver { seen } if *seen != before.fence.epoch => Some("I2 a takeover that was not looked for"),
+        Act::Begin { made_for } if *made_for != before.revision => Some("I5 a step of another configuration"),
+        Act::Start { made_for, .. } if *made_for != before.revision => Some("I5 a turn of another configuration"),
         Act::Update { made_for } if *made_for != before.revision => {
             Some("I5 a configuration that another one was made beside")
         }
-        Act::Take {
-            made_for: Some(made_for),
-        } if *made_for != before.revision => Some("I5 a step of another configuration"),
-        Act::Start { .. } if before.state != SessionState::Idle => {
-            Some("I2 a turn begins in a session that has one")
+        Act::Take { made_for: Some(made_for) } if *made_for != before.revision => {
+            Some("I5 a step of another configuration")
         }
+        Act::Start { .. } if before.state != SessionState::Idle => Some("I2 a turn begins in a session that has one"),
         Act::Start { .. } if !open.is_empty() => Some("I4 a turn begins between calls and results"),
-        Act::Delete { seen } if *seen != before.fence => {
-            Some("I2 a session is deleted that went on since it was read")
-        }
-        Act::Import {
-            fence,
-            context_version,
-        } if (*fence, *context_version) != (before.fence, before.context_version) => {
+        Act::Delete { seen } if *seen != before.fence => Some("I2 a session is deleted that went on since it was read"),
+        Act::Import { fence, context_version }
+            if (*fence, *context_version) != (before.fence, before.context_version) =>
+        {
             Some("I5 messages are appended to another context")
         }
-        Act::Start {
-            starter: Some(starter),
-            ..
-        } if !before
-            .queue
-            .iter()
-            .any(|it| it.message == *starter && it.starts_turn) =>
+        Act::Start { starter: Some(starter), .. }
+            if !before.queue.iter().any(|it| it.message == *starter && it.starts_turn) =>
         {
             Some("I3 a turn begins for a message that starts none")
         }
-        Act::Finish if change.turn.end.is_some() && before.cancel.is_some() => {
-            Some("I9 a cancel is lost")
-        }
+        Act::Finish if change.turn.end.is_some() && before.cancel.is_some() => Some("I9 a cancel is lost"),
         Act::Finish if !open.is_empty() => Some("I4 a turn ends between calls and results"),
         Act::Finish if change.turn.end.is_some() && before.has_messages_for_turn() => {
             Some("I3 a message is left behind")
@@ -172,22 +144,14 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         Act::Stop | Act::Delete { .. } if before.state.is_live() && closed != open => {
             Some("I4 a turn ends with a call that is open")
         }
-        Act::Take { .. } | Act::TakeIdle if !open.is_empty() => {
-            Some("I4 a message between calls and results")
-        }
-        Act::Take { .. } if before.cancel.is_some() => {
-            Some("I3 a message is taken into a turn that is to end")
-        }
-        Act::TakeIdle if before.state != SessionState::Idle => {
-            Some("I2 a turn that runs is not asked")
-        }
+        Act::Take { .. } | Act::TakeIdle if !open.is_empty() => Some("I4 a message between calls and results"),
+        Act::Take { .. } if before.cancel.is_some() => Some("I3 a message is taken into a turn that is to end"),
+        Act::TakeIdle if before.state != SessionState::Idle => Some("I2 a turn that runs is not asked"),
         Act::Answer if before.cancel.is_some() => Some("I9 an answer counts of a cancelled turn"),
         Act::Answer if !before.state.is_live() || !closed.is_subset(&open) => {
             Some("I4 an answer counts of a call that is not open")
         }
-        Act::Enqueue if change.session.queue.len() > MAX_QUEUED => {
-            Some("I3 more messages wait than may")
-        }
+        Act::Enqueue if change.session.queue.len() > MAX_QUEUED => Some("I3 more messages wait than may"),
         Act::TakeOver { .. }
         | Act::Cancel
         | Act::GiveBack
@@ -217,18 +181,11 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
 /// reverted before those that it builds on.
 fn of_context(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static str> {
     let (before, after) = (&stored.session, &change.session);
-    let made = before
-        .compaction
-        .as_ref()
-        .filter(|_| stored.making_until >= stored.now);
+    let made = before.compaction.as_ref().filter(|_| stored.making_until >= stored.now);
     if *act == Act::Compact && made.is_some() {
         return Some("I5 two compactions at once");
     }
-    if let Act::Swap {
-        compaction,
-        rewritten,
-    } = act
-    {
+    if let Act::Swap { compaction, rewritten } = act {
         if before.compaction.as_ref().map(|it| &it.id) != Some(compaction) {
             return Some("I5 a compaction that was given up");
         }
@@ -250,10 +207,7 @@ fn of_queue(stored: &Stored, change: &Change<'_>) -> Option<&'static str> {
     let left: BTreeSet<&MessageId> = change.queue.removed.iter().map(|it| &it.message).collect();
     let ids = |session: &Session| -> Vec<MessageId> { session.waiting() };
     let waited = ids(&stored.session);
-    if left
-        .iter()
-        .any(|id| stored.ended.contains(*id) || !waited.contains(*id))
-    {
+    if left.iter().any(|id| stored.ended.contains(*id) || !waited.contains(*id)) {
         return Some("I3 a message ends that does not wait");
     }
     let mut expected: Vec<MessageId> = waited.into_iter().filter(|id| !left.contains(id)).collect();
@@ -262,12 +216,7 @@ fn of_queue(stored: &Stored, change: &Change<'_>) -> Option<&'static str> {
 }
 
 /// Invariants of ownership: a valid lease is not taken by another replica, and each owner has its own epoch.
-fn of_ownership(
-    stored: &Stored,
-    who: &str,
-    act: &Act,
-    change: &Change<'_>,
-) -> Option<&'static str> {
+fn of_ownership(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<&'static str> {
     let (before, after) = (&stored.session, &change.session);
     let is_own = before.owner.as_deref() == Some(who);
     let new_epoch = after.fence.epoch != before.fence.epoch;
@@ -336,17 +285,13 @@ fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static s
     match after.state {
         SessionState::Running => None,
         SessionState::AwaitingTools if after.open_calls == 0 => Some("I4 a turn waits for nothing"),
-        SessionState::AwaitingTools if after.cancel.is_some() => {
-            Some("I9 a turn waits that is to end")
-        }
+        SessionState::AwaitingTools if after.cancel.is_some() => Some("I9 a turn waits that is to end"),
         SessionState::AwaitingTools => None,
         SessionState::Idle => {
             let may = act.ends_turn() || before.state == SessionState::Idle;
             (!may).then_some("I2 a turn ends without its owner")
         }
-        SessionState::Deleted if !matches!(act, Act::Delete { .. }) => {
-            Some("I2 a session is deleted")
-        }
+        SessionState::Deleted if !matches!(act, Act::Delete { .. }) => Some("I2 a session is deleted"),
         SessionState::Deleted if !after.queue.is_empty() || after.open_calls > 0 => {
             Some("I9 something waits in a deleted session")
         }

@@ -32,8 +32,8 @@ use super::{
 };
 use crate::{
     model::{
-        CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, Content, Delivery,
-        Ending, MessageId, Part, ToolExecutor, TurnFence, TurnId, TurnResult,
+        CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, Content, Delivery, Ending, MessageId, Part,
+        ToolExecutor, TurnFence, TurnId, TurnResult,
         command::TurnRequest,
         event::{CallCancelReason, WaitsFor},
     },
@@ -133,24 +133,16 @@ pub(super) struct World {
 }
 
 fn owner(who: usize) -> Owner<'static> {
-    Owner {
-        replica: REPLICAS[who],
-        lease: lease(),
-    }
+    Owner { replica: REPLICAS[who], lease: lease() }
 }
 
 fn heir(who: usize) -> NewOwner<'static> {
-    NewOwner {
-        replica: REPLICAS[who],
-        lease: lease(),
-    }
+    NewOwner { replica: REPLICAS[who], lease: lease() }
 }
 
 /// Calls that were handed out to the host.
 pub(super) fn open_calls(positions: std::ops::Range<u32>) -> Vec<OpenCall> {
-    positions
-        .map(|position| open_call(position, position))
-        .collect()
+    positions.map(|position| open_call(position, position)).collect()
 }
 
 pub(super) fn open_call(id: u32, position: u32) -> OpenCall {
@@ -277,11 +269,9 @@ impl World {
             before,
             session: Session {
                 lease_is_over: self.stored.lease_until < self.stored.now,
-                compaction: self.stored.session.compaction.clone().map(|running| {
-                    RunningCompaction {
-                        lease_is_over: self.stored.making_until < self.stored.now,
-                        ..running
-                    }
+                compaction: self.stored.session.compaction.clone().map(|running| RunningCompaction {
+                    lease_is_over: self.stored.making_until < self.stored.now,
+                    ..running
                 }),
                 ..self.stored.session.clone()
             },
@@ -292,12 +282,7 @@ impl World {
     }
 
     fn takes_over(&mut self, who: usize, guard: Option<Guard>) {
-        let View {
-            mut session,
-            now,
-            before,
-            ..
-        } = self.views[who].clone();
+        let View { mut session, now, before, .. } = self.views[who].clone();
         let seen = before.fence.epoch;
         let mut epoch = seen;
         if guard == Some(Guard::LeaseInTakeover) {
@@ -311,17 +296,8 @@ impl World {
     }
 
     fn cancels(&mut self, who: usize, rollback: bool, again: bool, guard: Option<Guard>) {
-        let request = CancelRequest {
-            cause: CancelCause::Requested,
-            reason: REPLICAS[who].to_owned(),
-            rollback,
-        };
-        let cancel = Cancel {
-            turn: None,
-            request: &request,
-            replica: REPLICAS[who],
-            lease: lease(),
-        };
+        let request = CancelRequest { cause: CancelCause::Requested, reason: REPLICAS[who].to_owned(), rollback };
+        let cancel = Cancel { turn: None, request: &request, replica: REPLICAS[who], lease: lease() };
         let before = again.then(|| EarlierCancel::AppliedTo(self.reached.clone()));
         let session = self.views[who].session.clone();
         let change = cancel::apply(&session, &cancel, before.as_ref());
@@ -339,9 +315,7 @@ impl World {
             started: b"",
             size_offset: 0,
         };
-        self.writes(who, Act::Begin { made_for }, guard, |session| {
-            steps::begin(session, &step, owner(who))
-        });
+        self.writes(who, Act::Begin { made_for }, guard, |session| steps::begin(session, &step, owner(who)));
     }
 
     fn appends(&mut self, who: usize, calls: bool, guard: Option<Guard>) {
@@ -371,22 +345,13 @@ impl World {
     }
 
     fn answers(&mut self, who: usize, all: bool, guard: Option<Guard>) {
-        let View {
-            mut session,
-            open,
-            now,
-            ..
-        } = self.views[who].clone();
+        let View { mut session, open, now, .. } = self.views[who].clone();
         let count = if all { open.len() } else { 1 };
         let closing: Vec<Answer> = open.iter().take(count).map(answer).collect();
         if guard == Some(Guard::CancelInAnswers) {
             session.cancel = None;
         }
-        let next = NextStep {
-            started: None,
-            size_offset: 0,
-            revision: session.revision,
-        };
+        let next = NextStep { started: None, size_offset: 0, revision: session.revision };
         let asked = Answers {
             closing: &closing,
             approvals: &[],
@@ -397,10 +362,8 @@ impl World {
         };
         let seen = AnswerSnapshot { session, open, now };
         let change = answers::apply(&seen, &asked).change;
-        let closed: BTreeSet<CallId> = change
-            .iter()
-            .flat_map(|change| change.closed.iter().map(|closed| closed.call.clone()))
-            .collect();
+        let closed: BTreeSet<CallId> =
+            change.iter().flat_map(|change| change.closed.iter().map(|closed| closed.call.clone())).collect();
         if self.commit(who, Act::Answer, change, guard) {
             self.stored.open.retain(|call| !closed.contains(&call.id));
         }
@@ -433,13 +396,9 @@ impl World {
         let result = TurnResult::default();
         let end = end(&ending, &result);
         let calls = self.views[who].open.clone();
-        let open = OpenWork {
-            calls: &calls,
-            rollback: None,
-        };
-        let stopped = self.writes(who, Act::Stop, guard, |session| {
-            Some(ending::stop(session, open, &rows, &cost, &end, owner(who)))
-        });
+        let open = OpenWork { calls: &calls, rollback: None };
+        let stopped = self
+            .writes(who, Act::Stop, guard, |session| Some(ending::stop(session, open, &rows, &cost, &end, owner(who))));
         if stopped {
             self.stored.open.clear();
         }
@@ -461,9 +420,7 @@ impl World {
         let most = if is_full { MAX_QUEUED } else { usize::MAX };
         let session = self.views[who].session.clone();
         let change = queue::enqueue(&session, joining, most, heir(who));
-        let newest = change
-            .as_ref()
-            .and_then(|it| it.session.queue.last().cloned());
+        let newest = change.as_ref().and_then(|it| it.session.queue.last().cloned());
         if self.commit(who, Act::Enqueue, change, guard) {
             self.newest = newest;
         }
@@ -485,11 +442,7 @@ impl World {
         }
         let (rows, into) = (answer_rows(5), MessageId::new("user"));
         let taken = taken(&ids, &into);
-        let taking = TakeSelection {
-            seen: None,
-            rows: &rows,
-            taken: &taken,
-        };
+        let taking = TakeSelection { seen: None, rows: &rows, taken: &taken };
         let made_for = advance.then(|| self.made_for());
         let step = match made_for {
             Some(_) if guard == Some(Guard::RevisionInTake) => Advance::AnyRevision,
@@ -517,22 +470,13 @@ impl World {
         }
         let (rows, into) = (answer_rows(5), MessageId::new("user"));
         let taken = taken(&ids, &into);
-        let taking = TakeSelection {
-            seen: Some(session.last_seq()),
-            rows: &rows,
-            taken: &taken,
-        };
+        let taking = TakeSelection { seen: Some(session.last_seq()), rows: &rows, taken: &taken };
         let change = take::take_idle(&session, session.fence, session.revision, &taking);
         self.commit(who, Act::TakeIdle, change, guard);
     }
 
     fn deletes(&mut self, who: usize, guard: Option<Guard>) {
-        let View {
-            session,
-            open,
-            before,
-            ..
-        } = self.views[who].clone();
+        let View { session, open, before, .. } = self.views[who].clone();
         let seen = match guard {
             Some(Guard::SeenInDelete) => &session,
             Some(_) | None => &before,
@@ -568,16 +512,8 @@ impl World {
             turn: &turn,
             rows: &rows,
             timeout: Duration::from_secs(600),
-            revision: if guard == Some(Guard::RevisionInStart) {
-                session.revision
-            } else {
-                made_for
-            },
-            row: TurnRow {
-                request_id: None,
-                request: &request,
-                model: "scripted/demo",
-            },
+            revision: if guard == Some(Guard::RevisionInStart) { session.revision } else { made_for },
+            row: TurnRow { request_id: None, request: &request, model: "scripted/demo" },
         };
         let starter = self.newest.clone().filter(|_| for_message);
         let change = match &starter {
@@ -611,10 +547,7 @@ impl World {
         let Some(turn) = session.turn.clone() else {
             return false;
         };
-        let right = TurnFence {
-            turn: &turn,
-            fence: session.fence,
-        };
+        let right = TurnFence { turn: &turn, fence: session.fence };
         let is_owner = steps::owner_status(&session, right, REPLICAS[who]) == OwnerStatus::Owner
             || guard == Some(Guard::Owner) && session.state == SessionState::Running;
         let change = if is_owner { decide(&session) } else { None };
@@ -632,41 +565,26 @@ impl World {
         let Some(turn) = session.turn.clone() else {
             return;
         };
-        let right = TurnFence {
-            turn: &turn,
-            fence: session.fence,
-        };
+        let right = TurnFence { turn: &turn, fence: session.fence };
         let change = decide(&session, right);
         self.commit(who, act, change, guard);
     }
 
     /// Returns whether the change was committed.
-    pub(super) fn commit(
-        &mut self,
-        who: usize,
-        act: Act,
-        change: Option<Change<'_>>,
-        guard: Option<Guard>,
-    ) -> bool {
+    pub(super) fn commit(&mut self, who: usize, act: Act, change: Option<Change<'_>>, guard: Option<Guard>) -> bool {
         let is_current = self.views[who].version == self.version || guard == Some(Guard::Version);
         let Some(change) = change.filter(|_| is_current) else {
             return false;
         };
-        self.violations
-            .extend(violation(&self.stored, REPLICAS[who], &act, &change));
+        self.violations.extend(violation(&self.stored, REPLICAS[who], &act, &change));
         if let Some(lease) = change.lease {
             self.stored.lease_until = self.stored.now + i64::try_from(lease.as_secs()).unwrap();
         }
-        let asked_until = change
-            .wake_within
-            .map(|within| at(self.stored.now) + within);
+        let asked_until = change.wake_within.map(|within| at(self.stored.now) + within);
         let left = change.queue.removed.iter().map(|it| it.message.clone());
         self.stored.ended.extend(left);
         self.stored.session = change.session;
-        self.stored.session.wake_at = [self.stored.session.wake_at, asked_until]
-            .into_iter()
-            .flatten()
-            .min();
+        self.stored.session.wake_at = [self.stored.session.wake_at, asked_until].into_iter().flatten().min();
         self.version += 1;
         self.changes += 1;
         true
@@ -688,20 +606,11 @@ fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> TurnEnd<'a> {
     TurnEnd {
         ending,
         result,
-        synthetic: SyntheticResult {
-            text: "closed",
-            tokens: 7,
-            overhead: 4,
-            reason: CallCancelReason::TurnEnded,
-        },
+        synthetic: SyntheticResult { text: "closed", tokens: 7, overhead: 4, reason: CallCancelReason::TurnEnded },
     }
 }
 
 fn taken<'a>(ids: &'a [MessageId], into: &'a MessageId) -> Vec<TakenMessage<'a>> {
-    let taken = |message| TakenMessage {
-        message,
-        end: Ok(into),
-        event: 1,
-    };
+    let taken = |message| TakenMessage { message, end: Ok(into), event: 1 };
     ids.iter().map(taken).collect()
 }

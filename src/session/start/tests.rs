@@ -3,8 +3,7 @@
 use super::*;
 use crate::{
     model::{
-        CancelCause, Delivery, Fence, StepPosition, TokenBasis, TokenCount, command::TurnRequest,
-        event::StepStarted,
+        CancelCause, Delivery, Fence, StepPosition, TokenBasis, TokenCount, command::TurnRequest, event::StepStarted,
     },
     session::{
         CancelRequest, QueuedMessage,
@@ -12,30 +11,20 @@ use crate::{
     },
 };
 
-const HEIR: NewOwner<'static> = NewOwner {
-    replica: "here",
-    lease: Duration::from_secs(15),
-};
+const HEIR: NewOwner<'static> = NewOwner { replica: "here", lease: Duration::from_secs(15) };
 
 /// An idle session after a turn that was cancelled in its second step.
 fn idle() -> Session {
     Session {
         state: SessionState::Idle,
-        cancel: Some(CancelRequest {
-            cause: CancelCause::Requested,
-            reason: "enough".to_owned(),
-            rollback: false,
-        }),
+        cancel: Some(CancelRequest { cause: CancelCause::Requested, reason: "enough".to_owned(), rollback: false }),
         wake_at: Some(at(7)),
         ..waiting(0)
     }
 }
 
 fn starter(message: &str) -> QueuedMessage {
-    QueuedMessage {
-        starts_turn: true,
-        ..asap(message)
-    }
+    QueuedMessage { starts_turn: true, ..asap(message) }
 }
 
 /// Starts a turn with these rows by `begin`.
@@ -47,25 +36,17 @@ fn begun<T>(rows: &Rows, revision: i64, begin: impl Fn(&NewTurn<'_>) -> T) -> T 
         rows,
         timeout: Duration::from_secs(600),
         revision,
-        row: TurnRow {
-            request_id: None,
-            request: &request,
-            model: "scripted/demo",
-        },
+        row: TurnRow { request_id: None, request: &request, model: "scripted/demo" },
     })
 }
 
 fn admitted(session: &Session, revision: i64, opening: StartFrom) -> Option<Session> {
-    begun(&answer_rows(20), revision, |new| {
-        admit(session, new, opening, HEIR).map(|change| change.session)
-    })
+    begun(&answer_rows(20), revision, |new| admit(session, new, opening, HEIR).map(|change| change.session))
 }
 
 fn started(session: &Session, message: &str) -> Option<Session> {
     let message = MessageId::new(message);
-    begun(&answer_rows(20), 7, |new| {
-        start_for(session, &message, new, HEIR).map(|change| change.session)
-    })
+    begun(&answer_rows(20), 7, |new| start_for(session, &message, new, HEIR).map(|change| change.session))
 }
 
 #[test]
@@ -79,15 +60,9 @@ fn a_turn_begins_only_in_an_idle_session_of_the_configuration_it_was_made_for() 
     check("a newer configuration", &idle(), 8, false);
     check("a turn runs", &running(), 7, false);
     check("a turn waits", &waiting(1), 7, false);
-    let open = Session {
-        open_calls: 1,
-        ..idle()
-    };
+    let open = Session { open_calls: 1, ..idle() };
     check("calls that a host appended are open", &open, 7, false);
-    let deleted = Session {
-        state: SessionState::Deleted,
-        ..idle()
-    };
+    let deleted = Session { state: SessionState::Deleted, ..idle() };
     check("deleted", &deleted, 7, false);
 }
 
@@ -95,11 +70,7 @@ fn a_turn_begins_only_in_an_idle_session_of_the_configuration_it_was_made_for() 
 fn a_turn_that_goes_on_from_the_transcript_needs_something_to_answer() {
     let check = |queue: Vec<QueuedMessage>, opening, expected: bool| {
         let session = Session { queue, ..idle() };
-        assert_eq!(
-            admitted(&session, 7, opening).is_some(),
-            expected,
-            "{opening:?} {session:?}"
-        );
+        assert_eq!(admitted(&session, 7, opening).is_some(), expected, "{opening:?} {session:?}");
     };
     check(Vec::new(), StartFrom::Question, true);
     check(Vec::new(), StartFrom::Answered, false);
@@ -135,12 +106,7 @@ fn the_first_step_begins_with_the_turn_where_its_rows_say_so() {
     let first = StepStarted {
         model: "scripted/demo".to_owned(),
         revision: 7,
-        context: TokenCount {
-            tokens: 20,
-            basis: TokenBasis::Tokenizer,
-            margin: 0,
-            estimator: String::new(),
-        },
+        context: TokenCount { tokens: 20, basis: TokenBasis::Tokenizer, margin: 0, estimator: String::new() },
         window: 0,
         reserve: 0,
     };
@@ -153,26 +119,17 @@ fn the_first_step_begins_with_the_turn_where_its_rows_say_so() {
 
 #[test]
 fn a_message_starts_a_turn_if_it_waits_and_asks_for_one() {
-    let session = Session {
-        queue: vec![asap("quiet"), starter("starts")],
-        ..idle()
-    };
+    let session = Session { queue: vec![asap("quiet"), starter("starts")], ..idle() };
     assert!(started(&session, "starts").is_some());
     assert_eq!(started(&session, "quiet"), None);
     assert_eq!(started(&session, "gone"), None);
-    let busy = Session {
-        state: SessionState::Running,
-        ..session
-    };
+    let busy = Session { state: SessionState::Running, ..session };
     assert_eq!(started(&busy, "starts"), None);
 }
 
 #[test]
 fn what_waited_for_the_end_of_a_turn_is_taken_by_the_one_that_begins() {
-    let session = Session {
-        queue: vec![when_idle("later"), starter("now"), when_idle("last")],
-        ..idle()
-    };
+    let session = Session { queue: vec![when_idle("later"), starter("now"), when_idle("last")], ..idle() };
     let rows = answer_rows(20);
     begun(&rows, 7, |new| {
         let change = admit(&session, new, StartFrom::Input, HEIR).expect("it is idle");

@@ -10,19 +10,12 @@ use crate::{
 };
 
 fn idle() -> Session {
-    Session {
-        state: SessionState::Idle,
-        ..waiting(0)
-    }
+    Session { state: SessionState::Idle, ..waiting(0) }
 }
 
 #[test]
 fn a_report_counts_if_the_session_is_idle_and_as_it_was_looked_at() {
-    let usage = Usage {
-        input: 100,
-        output: 7,
-        ..Usage::default()
-    };
+    let usage = Usage { input: 100, output: 7, ..Usage::default() };
     let recorded = Payload::UsageRecorded(UsageRecorded {
         purpose: UsagePurpose::Turn,
         model: "model".to_owned(),

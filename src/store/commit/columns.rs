@@ -4,16 +4,10 @@ use jiff::Timestamp;
 
 use crate::{
     codec,
-    model::{
-        CallId, Message, MessageId, RequestId, TenantId, TurnId, UsagePurpose, UsageTotals,
-        event::WaitsFor,
-    },
+    model::{CallId, Message, MessageId, RequestId, TenantId, TurnId, UsagePurpose, UsageTotals, event::WaitsFor},
     session::{
         Session,
-        change::{
-            AnchorTime, AnswerKind, Change, ClosedBy, ClosedCall, RequestedCall, TurnChange,
-            TurnRow,
-        },
+        change::{AnchorTime, AnswerKind, Change, ClosedBy, ClosedCall, RequestedCall, TurnChange, TurnRow},
         new_calls::{Batch, CallHandling, NewCall},
     },
     store::{
@@ -36,8 +30,7 @@ use crate::{
         seen::cancel_columns,
         session_memory::StoredSize,
         tool_call::{
-            ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, executor_number,
-            requested_status,
+            ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, executor_number, requested_status,
         },
     },
 };
@@ -118,10 +111,7 @@ impl Columns<'_> {
         values.extend(self.compactions.values());
         values.extend(self.imports.values());
         values.extend(self.fork.values());
-        values.extend([
-            ("described", &self.described as Param<'_>),
-            ("description", &self.description),
-        ]);
+        values.extend([("described", &self.described as Param<'_>), ("description", &self.description)]);
         values
     }
 
@@ -144,9 +134,7 @@ impl Columns<'_> {
     pub(super) fn written_bytes(&self, messages: &[Message]) -> StoredSize {
         let ids = messages.iter().map(|message| message.id.as_str());
         StoredSize {
-            messages: ids
-                .map(|id| self.messages.info_bytes(id) + self.parts.content_bytes(id))
-                .sum(),
+            messages: ids.map(|id| self.messages.info_bytes(id) + self.parts.content_bytes(id)).sum(),
             config: self.config.bytes(),
             request: self.new_turn.asked.len() + self.turn.request.as_ref().map_or(0, Vec::len),
         }
@@ -302,11 +290,7 @@ impl<'a> BlobColumns<'a> {
     }
 
     fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [
-            ("blobs", &self.ids),
-            ("blob_messages", &self.messages),
-            ("blob_positions", &self.positions),
-        ]
+        [("blobs", &self.ids), ("blob_messages", &self.messages), ("blob_positions", &self.positions)]
     }
 }
 
@@ -367,12 +351,7 @@ struct ClosedColumns<'a> {
 impl<'a> From<&'a [ClosedCall<'_>]> for ClosedColumns<'a> {
     fn from(closed: &'a [ClosedCall<'_>]) -> Self {
         let mut columns = Self::default();
-        for ClosedCall {
-            call,
-            closed_by: with,
-            ..
-        } in closed
-        {
+        for ClosedCall { call, closed_by: with, .. } in closed {
             columns.calls.push(call.as_str());
             columns.statuses.push(closed_status(with));
             columns.hashes.push(match with {
@@ -386,11 +365,7 @@ impl<'a> From<&'a [ClosedCall<'_>]> for ClosedColumns<'a> {
 
 impl ClosedColumns<'_> {
     fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [
-            ("closed_calls", &self.calls),
-            ("closed_statuses", &self.statuses),
-            ("hashes", &self.hashes),
-        ]
+        [("closed_calls", &self.calls), ("closed_statuses", &self.statuses), ("hashes", &self.hashes)]
     }
 }
 
@@ -415,12 +390,7 @@ struct RequestedCallColumns<'a> {
 impl<'a> From<&'a [RequestedCall]> for RequestedCallColumns<'a> {
     fn from(asked: &'a [RequestedCall]) -> Self {
         let mut columns = Self::default();
-        for RequestedCall {
-            call,
-            waits_for,
-            edited,
-        } in asked
-        {
+        for RequestedCall { call, waits_for, edited } in asked {
             columns.calls.push(call.as_str());
             columns.statuses.push(requested_status(*waits_for));
             columns.edits.push(edited.as_deref());
@@ -431,11 +401,7 @@ impl<'a> From<&'a [RequestedCall]> for RequestedCallColumns<'a> {
 
 impl RequestedCallColumns<'_> {
     fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [
-            ("asked_calls", &self.calls),
-            ("asked_statuses", &self.statuses),
-            ("edits", &self.edits),
-        ]
+        [("asked_calls", &self.calls), ("asked_statuses", &self.statuses), ("edits", &self.edits)]
     }
 }
 
@@ -456,31 +422,11 @@ struct CallColumns<'a> {
 
 impl<'a> From<Option<&'a Batch>> for CallColumns<'a> {
     fn from(batch: Option<&'a Batch>) -> Self {
-        let Some(Batch {
-            message,
-            results,
-            calls,
-        }) = batch
-        else {
+        let Some(Batch { message, results, calls }) = batch else {
             return Self::default();
         };
-        let mut columns = Self {
-            message: message.as_str(),
-            results: results.as_str(),
-            ..Self::default()
-        };
-        for (
-            ord,
-            NewCall {
-                id,
-                name,
-                part,
-                handling: fate,
-                timeout,
-                executor,
-            },
-        ) in (0..).zip(calls)
-        {
+        let mut columns = Self { message: message.as_str(), results: results.as_str(), ..Self::default() };
+        for (ord, NewCall { id, name, part, handling: fate, timeout, executor }) in (0..).zip(calls) {
             columns.ids.push(id.as_str());
             columns.names.push(name);
             columns.parts.push(i32::try_from(*part).unwrap_or(i32::MAX));
@@ -516,15 +462,10 @@ impl CallColumns<'_> {
 fn new_status(fate: &CallHandling) -> i16 {
     match fate {
         CallHandling::Requested(WaitsFor::Result { .. }) => REQUESTED,
-        CallHandling::Later {
-            waits_for: WaitsFor::Result { .. },
-            ..
-        } => WAITING,
-        CallHandling::Requested(WaitsFor::Approval)
-        | CallHandling::Later {
-            waits_for: WaitsFor::Approval,
-            ..
-        } => APPROVAL,
+        CallHandling::Later { waits_for: WaitsFor::Result { .. }, .. } => WAITING,
+        CallHandling::Requested(WaitsFor::Approval) | CallHandling::Later { waits_for: WaitsFor::Approval, .. } => {
+            APPROVAL
+        }
         CallHandling::NotRun => CANCELLED,
     }
 }
@@ -532,10 +473,7 @@ fn new_status(fate: &CallHandling) -> i16 {
 /// The encoded request event of a call that waits for an earlier call.
 fn later_request(fate: &CallHandling) -> Option<Vec<u8>> {
     match fate {
-        CallHandling::Later {
-            waits_for: _,
-            request,
-        } => Some(codec::event::encode(request).payload),
+        CallHandling::Later { waits_for: _, request } => Some(codec::event::encode(request).payload),
         CallHandling::Requested(_) | CallHandling::NotRun => None,
     }
 }
@@ -556,12 +494,7 @@ struct TurnColumns<'a> {
 
 impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
     fn from(change: &'a Change<'_>) -> Self {
-        let TurnChange {
-            step_count,
-            final_message,
-            request,
-            end,
-        } = change.turn;
+        let TurnChange { step_count, final_message, request, end } = change.turn;
         let spent = change.usage;
         let is_of_turn = change.turn_id.is_some();
         Self {
@@ -590,14 +523,7 @@ fn purpose_number(purpose: UsagePurpose) -> i16 {
 
 impl TurnColumns<'_> {
     fn values(&self) -> [(&'static str, Param<'_>); 15] {
-        let UsageTotals {
-            calls,
-            input,
-            output,
-            reasoning,
-            cache_read,
-            cache_write,
-        } = &self.totals;
+        let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = &self.totals;
         [
             ("step_count", &self.step_count),
             ("final_message", &self.final_message),
@@ -629,12 +555,7 @@ struct NewTurnColumns<'a> {
 
 impl<'a> From<Option<TurnRow<'a>>> for NewTurnColumns<'a> {
     fn from(row: Option<TurnRow<'a>>) -> Self {
-        let Some(TurnRow {
-            request_id,
-            request,
-            model,
-        }) = row
-        else {
+        let Some(TurnRow { request_id, request, model }) = row else {
             return Self::default();
         };
         Self {
@@ -648,10 +569,6 @@ impl<'a> From<Option<TurnRow<'a>>> for NewTurnColumns<'a> {
 
 impl NewTurnColumns<'_> {
     fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [
-            ("asked_by", &self.asked_by),
-            ("asked", &self.asked),
-            ("asked_model", &self.model),
-        ]
+        [("asked_by", &self.asked_by), ("asked", &self.asked), ("asked_model", &self.model)]
     }
 }

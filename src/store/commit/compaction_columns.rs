@@ -45,11 +45,7 @@ impl<'a> CompactionColumns<'a> {
 
     fn push(&mut self, change: &'a CompactionChange<'_>) {
         match change {
-            CompactionChange::Begins {
-                compaction,
-                info,
-                lease,
-            } => {
+            CompactionChange::Begins { compaction, info, lease } => {
                 self.begun = Some(compaction.as_str());
                 self.begun_info = info;
                 self.lease = lease.as_secs_f64();
@@ -58,11 +54,9 @@ impl<'a> CompactionColumns<'a> {
                 self.failed = Some(compaction.as_str());
                 self.failed_info = *info;
             }
-            CompactionChange::Applies {
-                compaction,
-                predecessor,
-                replacement,
-            } => self.applied = AppliedColumns::new(compaction, predecessor.as_ref(), replacement),
+            CompactionChange::Applies { compaction, predecessor, replacement } => {
+                self.applied = AppliedColumns::new(compaction, predecessor.as_ref(), replacement)
+            }
             CompactionChange::Reverts { compaction, at } => {
                 self.reverted.push(compaction.as_str());
                 self.reverted_at = at.0;

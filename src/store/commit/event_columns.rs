@@ -44,19 +44,10 @@ impl From<&Change<'_>> for EventColumns {
         };
         if let Some(rows) = change.rows {
             for (at, payload) in &rows.events {
-                let codec::event::EncodedEvent {
-                    kind,
-                    refs,
-                    payload,
-                } = codec::event::encode(payload);
+                let codec::event::EncodedEvent { kind, refs, payload } = codec::event::encode(payload);
                 let prompt = change.session.context_tokens() + rows.offset;
                 let size = (kind == kind::STEP_STARTED).then_some(prompt);
-                let written = EventRow {
-                    kind,
-                    refs,
-                    size,
-                    payload,
-                };
+                let written = EventRow { kind, refs, size, payload };
                 columns.push(*at, written);
             }
         }
@@ -73,16 +64,7 @@ impl From<&Change<'_>> for EventColumns {
 }
 
 impl EventColumns {
-    fn push(
-        &mut self,
-        at: StepPosition,
-        EventRow {
-            kind,
-            refs,
-            size,
-            payload,
-        }: EventRow,
-    ) {
+    fn push(&mut self, at: StepPosition, EventRow { kind, refs, size, payload }: EventRow) {
         self.kinds.push(kind);
         self.payloads.push(payload);
         self.sizes.push(size);
@@ -98,19 +80,10 @@ impl EventColumns {
     }
 
     /// The events of this turn, as they are read after a commit at `at`. `totals` is the total usage of the turn.
-    pub(super) fn stored(
-        &self,
-        turn: Option<&TurnId>,
-        at: Timestamp,
-        totals: Option<UsageTotals>,
-    ) -> Vec<StoredEvent> {
+    pub(super) fn stored(&self, turn: Option<&TurnId>, at: Timestamp, totals: Option<UsageTotals>) -> Vec<StoredEvent> {
         let mut refs = self.ref_events.iter().zip(&self.refs).peekable();
         let mut events = Vec::with_capacity(self.kinds.len());
-        for (position, (seq, n)) in (self.first_seq..)
-            .zip(1..)
-            .enumerate()
-            .take(self.kinds.len())
-        {
+        for (position, (seq, n)) in (self.first_seq..).zip(1..).enumerate().take(self.kinds.len()) {
             let mut own_refs = Vec::new();
             while let Some((_, id)) = refs.next_if(|(event, _)| **event == n) {
                 own_refs.push(id.clone());
@@ -156,12 +129,7 @@ struct EventRow {
 
 impl EventRow {
     fn new(kind: &'static str, refs: Vec<String>, payload: Vec<u8>) -> Self {
-        Self {
-            kind,
-            refs,
-            size: None,
-            payload,
-        }
+        Self { kind, refs, size: None, payload }
     }
 
     /// Sets the number that is stored with the event.
@@ -171,11 +139,7 @@ impl EventRow {
 }
 
 fn recovery_cause(handed_over: bool) -> &'static str {
-    if handed_over {
-        kind::HANDED_OVER
-    } else {
-        kind::LEASE_EXPIRED
-    }
+    if handed_over { kind::HANDED_OVER } else { kind::LEASE_EXPIRED }
 }
 
 fn event_row(event: &Event) -> EventRow {
@@ -184,11 +148,7 @@ fn event_row(event: &Event) -> EventRow {
             let refs = vec![call.to_string()];
             EventRow::new(kind::TOOL_CALL_COMPLETED, refs, Vec::new())
         }
-        Event::CallRequested {
-            call,
-            waits_for,
-            request,
-        } => {
+        Event::CallRequested { call, waits_for, request } => {
             let kind = match waits_for {
                 WaitsFor::Result { edited: _ } => kind::TOOL_CALL_REQUESTED,
                 WaitsFor::Approval => kind::APPROVAL_REQUESTED,
@@ -202,35 +162,22 @@ fn event_row(event: &Event) -> EventRow {
         }
         Event::ActionRequired { calls, to_run } => {
             let refs = calls.iter().map(CallId::to_string).collect();
-            EventRow::new(kind::ACTION_REQUIRED, refs, Vec::new())
-                .sized(i64::try_from(*to_run).ok())
+            EventRow::new(kind::ACTION_REQUIRED, refs, Vec::new()).sized(i64::try_from(*to_run).ok())
         }
         Event::MessageCommitted(message) => {
             let refs = vec![message.to_string()];
             EventRow::new(kind::MESSAGE_COMMITTED, refs, Vec::new())
         }
-        Event::StepStarted {
-            revision,
-            prompt_tokens,
-            started,
-        } => {
+        Event::StepStarted { revision, prompt_tokens, started } => {
             let refs = vec![revision.to_string()];
             EventRow::new(kind::STEP_STARTED, refs, started.clone()).sized(Some(*prompt_tokens))
         }
-        Event::TurnRecovered {
-            handed_over,
-            takeovers,
-        } => {
+        Event::TurnRecovered { handed_over, takeovers } => {
             let cause = recovery_cause(*handed_over).to_owned();
-            EventRow::new(kind::TURN_RECOVERED, vec![cause], Vec::new())
-                .sized(Some(i64::from(*takeovers)))
+            EventRow::new(kind::TURN_RECOVERED, vec![cause], Vec::new()).sized(Some(i64::from(*takeovers)))
         }
         Event::Complete { payload, size } => {
-            let codec::event::EncodedEvent {
-                kind,
-                refs,
-                payload,
-            } = codec::event::encode(payload);
+            let codec::event::EncodedEvent { kind, refs, payload } = codec::event::encode(payload);
             EventRow::new(kind, refs, payload).sized(*size)
         }
         Event::CompactionExpired(compaction) => {
@@ -242,11 +189,7 @@ fn event_row(event: &Event) -> EventRow {
             let refs = vec![compaction.to_string()];
             EventRow::new(kind::COMPACTION_REVERTED, refs, Vec::new())
         }
-        Event::Withdrawn {
-            message,
-            why,
-            payload,
-        } => {
+        Event::Withdrawn { message, why, payload } => {
             let refs = vec![message.to_string()];
             EventRow::new(withdrawn_kind(*why), refs, payload.clone())
         }

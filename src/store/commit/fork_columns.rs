@@ -21,9 +21,7 @@ impl<'a> From<Option<Forked<'a>>> for ForkColumns<'a> {
         let Some(forked) = forked else {
             return Self::default();
         };
-        let (after, up_to) = forked
-            .copies
-            .map_or((0, 0), |(after, up_to)| (after.0, up_to.0));
+        let (after, up_to) = forked.copies.map_or((0, 0), |(after, up_to)| (after.0, up_to.0));
         Self {
             is_fork: true,
             source: Some(forked.source.as_str()),
@@ -52,9 +50,7 @@ impl ForkColumns<'_> {
     /// columns.
     pub(super) fn need(&self, statement: &str) -> Option<bool> {
         match statement {
-            "copy_messages" | "copy_parts" | "copy_prunes" | "copy_blobs" | "copy_calls" => {
-                Some(self.copies)
-            }
+            "copy_messages" | "copy_parts" | "copy_prunes" | "copy_blobs" | "copy_calls" => Some(self.copies),
             "copy_compactions" => Some(self.opens),
             _ => None,
         }

@@ -121,19 +121,14 @@ impl Function {
             let text = replaced(VALUE, &found[2], |value| named(value, &several));
             Statement {
                 name: found[1].to_owned(),
-                places: captures(NAMED, &text)
-                    .filter_map(|name| places.get(&name[1]).copied())
-                    .collect(),
+                places: captures(NAMED, &text).filter_map(|name| places.get(&name[1]).copied()).collect(),
                 text,
             }
         };
         let statements = captures(STATEMENT, text).map(statement).collect();
         let all: Vec<String> = (1..=arguments.len() + 1).map(|n| format!("${n}")).collect();
         Self {
-            sql: format!(
-                "-- store::commit::commit\nselect * from {function}({})",
-                all.join(", ")
-            ),
+            sql: format!("-- store::commit::commit\nselect * from {function}({})", all.join(", ")),
             places,
             arguments,
             statements,
@@ -180,21 +175,14 @@ impl Function {
                 Taken::Several(element, names) => {
                     let values: Vec<_> = names.iter().map(&mut value).collect::<Result<_, _>>()?;
                     match values.iter().any(Option::is_some) {
-                        true => Argument::Several(Packed {
-                            element: element.clone(),
-                            values,
-                        }),
+                        true => Argument::Several(Packed { element: element.clone(), values }),
                         false => Argument::Null,
                     }
                 }
             })
         };
         Ok(Arguments {
-            values: self
-                .arguments
-                .iter()
-                .map(argument)
-                .collect::<Result<_, _>>()?,
+            values: self.arguments.iter().map(argument).collect::<Result<_, _>>()?,
             wanted: wanted.map(|it| it.name.as_str()).collect(),
         })
     }
@@ -207,9 +195,7 @@ impl Function {
             Argument::Several(packed) => packed as Param<'q>,
         };
         let first = &arguments.wanted as Param<'q>;
-        let all = [first]
-            .into_iter()
-            .chain(arguments.values.iter().map(value));
+        let all = [first].into_iter().chain(arguments.values.iter().map(value));
         Query::new(&self.sql, all.collect::<Vec<_>>())
     }
 }
@@ -342,10 +328,7 @@ end $$;
     #[test]
     fn the_text_says_what_it_is_called_with_and_which_statements_it_has() {
         let function = Function::read(TEXT);
-        assert_eq!(
-            function.sql,
-            "-- store::commit::commit\nselect * from take_1($1, $2, $3, $4)"
-        );
+        assert_eq!(function.sql, "-- store::commit::commit\nselect * from take_1($1, $2, $3, $4)");
         let alone: Vec<String> = function.alone().into_iter().map(|it| it.sql).collect();
         assert_eq!(
             alone,
@@ -360,12 +343,7 @@ end $$;
     fn values_of_one_type_are_sent_together_and_wrong_names_are_refused() {
         let function = Box::leak(Box::new(Function::read(TEXT)));
         let (n, ids) = (7_i64, vec!["x"]);
-        let all = [
-            ("b", &None::<&str> as Param<'_>),
-            ("n", &n),
-            ("ids", &ids),
-            ("a", &"A"),
-        ];
+        let all = [("b", &None::<&str> as Param<'_>), ("n", &n), ("ids", &ids), ("a", &"A")];
         let arguments = function.arguments(&all, |name| name == "two").unwrap();
         let sent = function.call(&arguments).params;
         let bytes = |at: usize, of: &Type| {
@@ -383,10 +361,7 @@ end $$;
         let numbers = [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7];
         assert_eq!(bytes(2, &Type::INT8_ARRAY), array(&Type::INT8, 1, &numbers));
         let none = sent[3].to_sql_checked(&Type::TEXT_ARRAY, &mut BytesMut::new());
-        assert!(
-            matches!(none.unwrap(), IsNull::Yes),
-            "nobody asks for `ids`"
-        );
+        assert!(matches!(none.unwrap(), IsNull::Yes), "nobody asks for `ids`");
         assert_eq!(sent.len(), 4);
 
         let check = |values: &[(&'static str, Param<'_>)], expected: WrongNames| {

@@ -25,13 +25,7 @@ impl<'a> From<Option<ImportRows<'a>>> for ImportColumns<'a> {
         let Some(ImportRows { calls, answers, .. }) = imported else {
             return columns;
         };
-        for ImportedCall {
-            id,
-            name,
-            made,
-            answered,
-        } in calls
-        {
+        for ImportedCall { id, name, made, answered } in calls {
             columns.calls.push(id.as_str());
             columns.names.push(name);
             columns.made.push(Some(made));
@@ -80,10 +74,8 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     fn push(&mut self, place: Option<&'a PartPosition>) {
-        let (message, position) =
-            place.map_or(("", 0), |(message, position)| (message.as_str(), *position));
+        let (message, position) = place.map_or(("", 0), |(message, position)| (message.as_str(), *position));
         self.messages.push(message);
-        self.positions
-            .push(i32::try_from(position).unwrap_or(i32::MAX));
+        self.positions.push(i32::try_from(position).unwrap_or(i32::MAX));
     }
 }

@@ -20,15 +20,10 @@ impl<'a> From<Option<Marks<'a>>> for MarkColumns<'a> {
         let Some(Marks { places, mark }) = marks else {
             return Self::default();
         };
-        let mut columns = Self {
-            mark: Some(mark),
-            ..Self::default()
-        };
+        let mut columns = Self { mark: Some(mark), ..Self::default() };
         for (message, position) in places {
             columns.messages.push(message.as_str());
-            columns
-                .positions
-                .push(i32::try_from(*position).unwrap_or(i32::MAX));
+            columns.positions.push(i32::try_from(*position).unwrap_or(i32::MAX));
         }
         match mark {
             Mark::Pruned { placeholder } => columns.placeholder = signed(placeholder),

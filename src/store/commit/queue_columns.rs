@@ -20,12 +20,8 @@ pub(super) struct QueueColumns<'a> {
 
 impl<'a> From<&'a QueueChange<'_>> for QueueColumns<'a> {
     fn from(change: &'a QueueChange<'_>) -> Self {
-        let QueueChange {
-            added: joins,
-            removed: leave,
-            promoted_to_asap: hurried,
-            cleared_turn_starts: calmed,
-        } = change;
+        let QueueChange { added: joins, removed: leave, promoted_to_asap: hurried, cleared_turn_starts: calmed } =
+            change;
         Self {
             joins: JoiningColumns::from(*joins),
             leaving: LeavingColumns::from(leave.as_slice()),
@@ -40,11 +36,7 @@ impl QueueColumns<'_> {
     pub(super) fn values(&self) -> Vec<(&'static str, Param<'_>)> {
         let mut values = self.joins.values().to_vec();
         values.extend(self.leaving.values());
-        values.extend([
-            ("hurried", &self.hurried as Param<'_>),
-            ("asap", &self.asap),
-            ("calmed", &self.calmed),
-        ]);
+        values.extend([("hurried", &self.hurried as Param<'_>), ("asap", &self.asap), ("calmed", &self.calmed)]);
         values
     }
 
@@ -76,16 +68,7 @@ struct JoiningColumns<'a> {
 
 impl<'a> From<Option<NewQueuedMessage<'a>>> for JoiningColumns<'a> {
     fn from(joins: Option<NewQueuedMessage<'a>>) -> Self {
-        let Some(NewQueuedMessage {
-            message,
-            body,
-            blobs: _,
-            delivery,
-            starts_turn,
-            execute,
-            ttl,
-            request,
-        }) = joins
+        let Some(NewQueuedMessage { message, body, blobs: _, delivery, starts_turn, execute, ttl, request }) = joins
         else {
             return Self::default();
         };
@@ -130,21 +113,14 @@ struct LeavingColumns<'a> {
 impl<'a> From<&'a [RemovedMessage]> for LeavingColumns<'a> {
     fn from(leaving: &'a [RemovedMessage]) -> Self {
         let mut columns = Self::default();
-        for RemovedMessage {
-            message,
-            end,
-            event,
-        } in leaving
-        {
+        for RemovedMessage { message, end, event } in leaving {
             let (status, into, reason) = match end {
                 QueueEnd::Applied(into) => (APPLIED, Some(into.as_str()), None),
                 QueueEnd::Withdrawn(why) => (withdrawn_status(*why), None, dropped_for(*why)),
             };
             columns.ids.push(message.as_str());
             columns.statuses.push(status);
-            columns
-                .events
-                .push(i32::try_from(*event).unwrap_or(i32::MAX));
+            columns.events.push(i32::try_from(*event).unwrap_or(i32::MAX));
             columns.into.push(into);
             columns.reasons.push(reason);
         }

@@ -58,10 +58,5 @@ fn shown(
         result = Some(completed.clone());
         bytes += bytes_of(call);
     }
-    Some(RecentEvent {
-        event,
-        message,
-        result,
-        bytes,
-    })
+    Some(RecentEvent { event, message, result, bytes })
 }

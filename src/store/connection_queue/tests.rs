@@ -130,11 +130,7 @@ fn rights_to_connections_without_room_are_taken_back_and_granted_again_one_by_on
     let held = taken(&queue);
     let refused = taken(&queue);
     assert!(queue.withhold(refused, 0).is_none());
-    assert_eq!(
-        queue.capacity(),
-        1,
-        "those that are free have no room either"
-    );
+    assert_eq!(queue.capacity(), 1, "those that are free have no room either");
     let mut waits = enter(&queue, None);
     drop(held);
     let held = got(&mut waits).expect("it waits for the one that there is");

@@ -52,10 +52,7 @@ impl File {
 
 /// The oldest program, from the line that names it. The first file has no such line: every program has that migration.
 fn oldest_program(version: i32, sql: &str) -> Result<i32, String> {
-    let Some(line) = sql
-        .lines()
-        .find_map(|line| line.strip_prefix(OLDEST_PROGRAM))
-    else {
+    let Some(line) = sql.lines().find_map(|line| line.strip_prefix(OLDEST_PROGRAM)) else {
         return match version {
             ..FIRST_MARKED => Ok(version),
             FIRST_MARKED.. => Err(format!("the line `{OLDEST_PROGRAM} <version>` is missing")),
@@ -63,9 +60,7 @@ fn oldest_program(version: i32, sql: &str) -> Result<i32, String> {
     };
     match line.trim().parse() {
         Ok(oldest) if (1..=version).contains(&oldest) => Ok(oldest),
-        Ok(_) | Err(_) => Err(format!(
-            "`{OLDEST_PROGRAM}{line}` must name this migration or an earlier one"
-        )),
+        Ok(_) | Err(_) => Err(format!("`{OLDEST_PROGRAM}{line}` must name this migration or an earlier one")),
     }
 }
 
@@ -75,16 +70,9 @@ fn mode(sql: &str) -> Result<Mode, String> {
     if !sql.lines().any(|line| line.trim_end() == NO_TRANSACTION) {
         return Ok(Mode::Transaction);
     }
-    let statement: Vec<&str> = sql
-        .lines()
-        .map(|line| line.split("--").next().unwrap_or_default())
-        .collect();
+    let statement: Vec<&str> = sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
     let statement = statement.join(" ").to_lowercase();
-    let words: Vec<&str> = statement
-        .trim()
-        .trim_end_matches(';')
-        .split_whitespace()
-        .collect();
+    let words: Vec<&str> = statement.trim().trim_end_matches(';').split_whitespace().collect();
     let single = !statement.trim().trim_end_matches(';').contains(';');
     match words.as_slice() {
         ["create", "index", "concurrently", "if", "not", "exists", name, "on", ..]

@@ -90,10 +90,9 @@ impl Wrong {
     fn at(self, line: u64) -> TransferError {
         match self {
             Self::Line(problem) => TransferError::Line { line, problem },
-            Self::Database(error) if error.as_db_error().is_some() => TransferError::Line {
-                line,
-                problem: format!("a row at or before this line: {}", cause(&error)),
-            },
+            Self::Database(error) if error.as_db_error().is_some() => {
+                TransferError::Line { line, problem: format!("a row at or before this line: {}", cause(&error)) }
+            }
             Self::Database(error) => error.into(),
         }
     }
@@ -199,12 +198,7 @@ impl Importer {
 
     /// Inserts the collected rows. Returns the number of rows that did not exist.
     async fn write(&mut self) -> Result<u64, Wrong> {
-        let Batch {
-            table,
-            columns,
-            rows: added,
-            count,
-        } = std::mem::take(&mut self.batch);
+        let Batch { table, columns, rows: added, count } = std::mem::take(&mut self.batch);
         if count == 0 {
             return Ok(0);
         }

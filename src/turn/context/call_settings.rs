@@ -22,9 +22,7 @@ pub(super) fn fitting(
     tools: &ToolSet,
     step: u32,
 ) -> (Generation, Vec<Unsupported>) {
-    let wanted = model
-        .provider
-        .nearest_supported(&model.info, &request.generation.or(&config.generation));
+    let wanted = model.provider.nearest_supported(&model.info, &request.generation.or(&config.generation));
     let told = tools.visible().filter(|_| model.info.supports_tools);
     // A forced call applies to the first step only, and so do the settings that the model does not
     // support together with it.
@@ -32,9 +30,7 @@ pub(super) fn fitting(
     let mut refused = model.provider.unsupported_settings(&model.info, &in_step);
     let has_tools = tools.visible().next().is_some() || !tools.provider_tools.is_empty();
     if has_tools && model.info.supports_tools {
-        let beside = model
-            .provider
-            .unsupported_settings_with_tools(&model.info, &in_step);
+        let beside = model.provider.unsupported_settings_with_tools(&model.info, &in_step);
         let known: BTreeSet<Setting> = refused.iter().map(|it| it.setting).collect();
         refused.extend(beside.into_iter().filter(|it| !known.contains(&it.setting)));
     }

@@ -26,8 +26,8 @@ use crate::{
     },
     fair::FairPermit,
     model::{
-        Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey,
-        TenantId, UsagePurpose, UsageTotals,
+        Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey, TenantId, UsagePurpose,
+        UsageTotals,
         command::{Compact, Idempotency},
         compaction::{CompactionOverrides, InstructionsMode, Trigger},
         event::{StepPosition, UsageRecorded},
@@ -105,11 +105,7 @@ pub(in crate::turn) enum CompactionAttempt {
 impl Engine {
     /// Compacts a session, or plans a compaction in a dry run. Returns the compaction in its
     /// current state.
-    pub async fn compact(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: Compact,
-    ) -> Result<Compaction, Error> {
+    pub async fn compact(self: &Arc<Self>, tenant: TenantId, command: Compact) -> Result<Compaction, Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             retry_on_change(|| engine.try_compact(&key, &command)).await
@@ -118,36 +114,19 @@ impl Engine {
     }
 
     /// One attempt. Returns `None` if the context changed between the read and the begin.
-    async fn try_compact(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        command: &Compact,
-    ) -> Result<Option<Compaction>, Error> {
-        let Compact {
-            overrides,
-            instructions,
-            target,
-            wait,
-            dry_run,
-            idempotency,
-            session: _,
-        } = command;
+    async fn try_compact(self: &Arc<Self>, key: &SessionKey, command: &Compact) -> Result<Option<Compaction>, Error> {
+        let Compact { overrides, instructions, target, wait, dry_run, idempotency, session: _ } = command;
         if let Some(known) = self.compacted_before(key, idempotency).await? {
             return self.await_compaction(key, &known, *wait).await.map(Some);
         }
         let memory = self.reserve_session_memory(key, 0).await?;
-        let (survey, timeout, order) = self
-            .survey_idle(key, overrides, instructions, *target)
-            .await?;
+        let (survey, timeout, order) = self.survey_idle(key, overrides, instructions, *target).await?;
         let before = survey.size.tokens;
         let Some(plan) = survey.plan(&order) else {
             // The same request may have compacted between the two reads.
             return match self.compacted_before(key, idempotency).await? {
                 Some(known) => self.await_compaction(key, &known, *wait).await.map(Some),
-                None => Err(Error::CompactionNoGain {
-                    before,
-                    after: survey.smallest(&order).unwrap_or(before),
-                }),
+                None => Err(Error::CompactionNoGain { before, after: survey.smallest(&order).unwrap_or(before) }),
             };
         };
         let forecast = survey.forecast(&order, &plan);
@@ -158,19 +137,13 @@ impl Engine {
         let tenant = &key.tenant;
         let admit = |all, own| self.check_running_limits(tenant, all, own);
         let place = self.leases.compact(tenant, admit)?;
-        match self
-            .begin_compaction(key, &survey, forecast, idempotency)
-            .await?
-        {
+        match self.begin_compaction(key, &survey, forecast, idempotency).await? {
             BeginOutcome::Moved => Ok(None),
             BeginOutcome::Running(running) => Err(Error::CompactionInProgress(running)),
-            BeginOutcome::BegunBefore(known) => {
-                self.await_compaction(key, &known, *wait).await.map(Some)
-            }
+            BeginOutcome::BegunBefore(known) => self.await_compaction(key, &known, *wait).await.map(Some),
             BeginOutcome::Begun(begun) => {
                 let made = Compaction::clone(&begun);
-                let task =
-                    self.make_beside(key, (survey, order), made, timeout, (place, Some(memory)));
+                let task = self.make_beside(key, (survey, order), made, timeout, (place, Some(memory)));
                 if !*wait {
                     return Ok(Some(*begun));
                 }
@@ -192,19 +165,12 @@ impl Engine {
         let key = key.clone();
         let making = async move {
             let _held = held;
-            let made = engine.make_compaction(
-                &key,
-                &survey,
-                &order,
-                begun,
-                engine.compaction_stop_reason(timeout),
-            );
+            let made = engine.make_compaction(&key, &survey, &order, begun, engine.compaction_stop_reason(timeout));
             Box::pin(made).await.inspect_err(|error| {
                 tracing::warn!(session.id = %key.session, %error, "compaction abandoned; its lease will expire");
             })
         };
-        self.tasks
-            .spawn(Reach::in_current_scope(Trace::current().scope(making)))
+        self.tasks.spawn(Reach::in_current_scope(Trace::current().scope(making)))
     }
 
     /// Starts a compaction of the survey in parallel to its turn, if it gains anything.
@@ -218,15 +184,10 @@ impl Engine {
         let Some(plan) = survey.plan(&order) else {
             return Ok(());
         };
-        match self
-            .begin_compaction(key, &survey, survey.forecast(&order, &plan), &unkeyed())
-            .await?
-        {
+        match self.begin_compaction(key, &survey, survey.forecast(&order, &plan), &unkeyed()).await? {
             BeginOutcome::Begun(begun) => {
                 // The turn that needs it is running: the compaction must not wait for another turn.
-                let Ok(place) = self
-                    .leases
-                    .compact(&key.tenant, |_, _| Ok::<_, Infallible>(()));
+                let Ok(place) = self.leases.compact(&key.tenant, |_, _| Ok::<_, Infallible>(()));
                 drop(self.make_beside(key, (survey, order), *begun, timeout, (place, None)));
             }
             BeginOutcome::Moved | BeginOutcome::Running(_) | BeginOutcome::BegunBefore(_) => {}
@@ -258,9 +219,7 @@ impl Engine {
         if let Some(model) = &compaction.summary_model {
             self.model(model)?;
         }
-        let survey = self
-            .compaction_input(key, &looked, &model, budget(&policy, &model)?)
-            .await?;
+        let survey = self.compaction_input(key, &looked, &model, budget(&policy, &model)?).await?;
         let timeout = self.limits(config, &looked.request).turn_timeout;
         let order = CompactionRequest {
             trigger: Trigger::Manual,
@@ -309,8 +268,7 @@ impl Engine {
         let Some((newest, made_from)) = self.store.newest_compaction(key).await? else {
             return Ok(None);
         };
-        let no_gain =
-            newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
+        let no_gain = newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
         Ok(match newest.state {
             CompactionState::Running => Some(CompactionBlocker::Running),
             CompactionState::Failed => no_gain.then_some(CompactionBlocker::NoGain),
@@ -320,15 +278,8 @@ impl Engine {
 
     /// The compaction in force, as input for the next one. It may belong to a newer version of the
     /// context than the survey: then the next one does not begin.
-    pub(in crate::turn) async fn in_force(
-        &self,
-        key: &SessionKey,
-    ) -> Result<Option<ActiveCompaction>, Error> {
-        Ok(self
-            .store
-            .compaction_in_force(key)
-            .await?
-            .and_then(in_force_of))
+    pub(in crate::turn) async fn in_force(&self, key: &SessionKey) -> Result<Option<ActiveCompaction>, Error> {
+        Ok(self.store.compaction_in_force(key).await?.and_then(in_force_of))
     }
 
     /// Stores the begin of a compaction.
@@ -355,11 +306,7 @@ impl Engine {
             started: &started,
             lease: self.store.lease_ttl(),
         };
-        let begun = match self
-            .store
-            .begin_compaction(key, &beginning, idempotency)
-            .await
-        {
+        let begun = match self.store.begin_compaction(key, &beginning, idempotency).await {
             Ok(begun) => begun,
             Err(store::Error::Duplicate(_)) => return Ok(BeginOutcome::Moved),
             Err(error) => return Err(error.into()),
@@ -372,16 +319,12 @@ impl Engine {
             if remembered.hash != idempotency.hash {
                 return Err(mismatch(idempotency));
             }
-            return Ok(BeginOutcome::BegunBefore(CompactionId::new(
-                remembered.result,
-            )));
+            return Ok(BeginOutcome::BegunBefore(CompactionId::new(remembered.result)));
         }
         match (begun.context_version, begun.running) {
             (None, _) => Err(Error::SessionNotFound(key.session.clone())),
             // The begin was committed, but its response was lost.
-            (Some(_), Some(running)) if running == id => {
-                Ok(BeginOutcome::Begun(Box::new(compaction)))
-            }
+            (Some(_), Some(running)) if running == id => Ok(BeginOutcome::Begun(Box::new(compaction))),
             (Some(_), Some(running)) => Ok(BeginOutcome::Running(running)),
             (Some(_), None) => Ok(BeginOutcome::Moved),
         }
@@ -399,10 +342,7 @@ impl Engine {
         let Some(plan) = survey.plan(order) else {
             return Ok(CompactionAttempt::Nothing);
         };
-        match self
-            .begin_compaction(key, survey, survey.forecast(order, &plan), &unkeyed())
-            .await?
-        {
+        match self.begin_compaction(key, survey, survey.forecast(order, &plan), &unkeyed()).await? {
             BeginOutcome::Moved => Ok(CompactionAttempt::Changed),
             BeginOutcome::BegunBefore(other) | BeginOutcome::Running(other) => {
                 tokio::select! {
@@ -412,9 +352,7 @@ impl Engine {
                 Ok(CompactionAttempt::Changed)
             }
             BeginOutcome::Begun(begun) => {
-                let made = self
-                    .make_compaction(key, survey, order, *begun, cut)
-                    .await?;
+                let made = self.make_compaction(key, survey, order, *begun, cut).await?;
                 Ok(CompactionAttempt::Ended(Box::new(made)))
             }
         }
@@ -443,10 +381,7 @@ impl Engine {
         };
         match drafted {
             Ok(draft) => self.put_in_force(key, &id, draft, &cost).await?,
-            Err(failure) => {
-                self.give_up_compaction(key, &id, begun, failure, &cost)
-                    .await?
-            }
+            Err(failure) => self.give_up_compaction(key, &id, begun, failure, &cost).await?,
         }
         let made = self.store.compaction(key, &id).await?;
         if let Some(made) = &made {
@@ -466,9 +401,7 @@ impl Engine {
         let situation = survey.situation(order);
         let mut failure = None;
         for way in survey.ways(order) {
-            let Some(plan) =
-                compact::plan(way, &situation).filter(|plan| survey.helps(order, plan))
-            else {
+            let Some(plan) = compact::plan(way, &situation).filter(|plan| survey.helps(order, plan)) else {
                 continue;
             };
             let strategy = way.strategy();
@@ -476,11 +409,7 @@ impl Engine {
                 match self.summarise(survey, order, &plan, cost).await {
                     Ok(written) => Some(written),
                     Err(reason) => {
-                        tracing::warn!(
-                            ?strategy,
-                            reason = reason.message,
-                            "failed to write a summary"
-                        );
+                        tracing::warn!(?strategy, reason = reason.message, "failed to write a summary");
                         failure = Some(*reason);
                         continue;
                     }
@@ -490,14 +419,8 @@ impl Engine {
                 text.map(|text| (text, String::new()))
             };
             let draft = survey.draft(order, begun, plan, written);
-            let after = draft
-                .plan
-                .size_after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
-            let told = draft
-                .compaction
-                .tokens_after
-                .as_ref()
-                .map_or(after, |after| after.tokens);
+            let after = draft.plan.size_after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
+            let told = draft.compaction.tokens_after.as_ref().map_or(after, |after| after.tokens);
             let bound = order.bound().filter(|bound| told > *bound);
             let exceeds = way.replaces_unanswered() && survey.exceeds(told);
             if bound.is_none() && !exceeds && compact::gain::gained_enough(situation.size, after) {
@@ -510,12 +433,10 @@ impl Engine {
                 "a compaction would save too little"
             );
             failure = Some(match bound {
-                Some(bound) => no_gain(&format!(
-                    "it would leave {told} tokens, more than the requested {bound}"
-                )),
-                None if exceeds => no_gain(&format!(
-                    "it would leave {told} tokens, which still exceed the context window"
-                )),
+                Some(bound) => no_gain(&format!("it would leave {told} tokens, more than the requested {bound}")),
+                None if exceeds => {
+                    no_gain(&format!("it would leave {told} tokens, which still exceed the context window"))
+                }
                 None => no_gain("it would hardly reduce the context"),
             });
         }
@@ -523,20 +444,8 @@ impl Engine {
     }
 
     /// Puts a compaction in force. Gives it up if the context has changed.
-    async fn put_in_force(
-        &self,
-        key: &SessionKey,
-        id: &CompactionId,
-        draft: Draft,
-        cost: &Cost,
-    ) -> Result<(), Error> {
-        let Draft {
-            compaction,
-            shift,
-            summary,
-            estimator,
-            plan,
-        } = draft;
+    async fn put_in_force(&self, key: &SessionKey, id: &CompactionId, draft: Draft, cost: &Cost) -> Result<(), Error> {
+        let Draft { compaction, shift, summary, estimator, plan } = draft;
         let compaction = Compaction {
             state: CompactionState::Applied,
             usage: cost.totals(),
@@ -564,9 +473,7 @@ impl Engine {
             info: &codec::compaction::encode(&compaction),
             cost,
         };
-        let swapped = self
-            .insist(|| self.store.swap_compaction(key, id, &replacement))
-            .await?;
+        let swapped = self.insist(|| self.store.swap_compaction(key, id, &replacement)).await?;
         if let Some(moved) = swapped.update {
             tracing::info!(
                 session.id = %key.session, compaction.id = %id, tokens.before = compaction.tokens_before.tokens,
@@ -577,8 +484,7 @@ impl Engine {
             self.notify_readers(key, moved.last_seq);
         } else if swapped.status == Some(CompactionStatus::Running) {
             let failure = given_up("the context changed during the compaction");
-            self.give_up_compaction(key, id, compaction, failure, cost)
-                .await?;
+            self.give_up_compaction(key, id, compaction, failure, cost).await?;
         }
         Ok(())
     }
@@ -608,14 +514,8 @@ impl Engine {
         for payload in std::iter::once(failed).chain(accounts(cost, id, None, ratio)) {
             rows.event(payload, StepPosition::default());
         }
-        let failed = FailedCompaction {
-            rows: &rows,
-            info: &info,
-            cost,
-        };
-        let failed = self
-            .insist(|| self.store.fail_compaction(key, id, &failed))
-            .await?;
+        let failed = FailedCompaction { rows: &rows, info: &info, cost };
+        let failed = self.insist(|| self.store.fail_compaction(key, id, &failed)).await?;
         if let Some(moved) = failed.update {
             self.notify_readers(key, moved.last_seq);
         }
@@ -623,10 +523,7 @@ impl Engine {
     }
 
     /// Repeats a write until the database responds. A repetition returns what the first one wrote.
-    async fn insist<F>(
-        &self,
-        write: impl Fn() -> F + Send + Sync,
-    ) -> Result<CompactionOutcome, Error>
+    async fn insist<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<CompactionOutcome, Error>
     where
         F: Future<Output = Result<CompactionOutcome, store::Error>> + Send,
     {
@@ -665,12 +562,7 @@ impl Engine {
     }
 
     /// The state of a compaction. With `wait`, its state when it has ended.
-    async fn await_compaction(
-        &self,
-        key: &SessionKey,
-        id: &CompactionId,
-        wait: bool,
-    ) -> Result<Compaction, Error> {
+    async fn await_compaction(&self, key: &SessionKey, id: &CompactionId, wait: bool) -> Result<Compaction, Error> {
         loop {
             let found = self.store.compaction(key, id).await?;
             let found = found.ok_or_else(|| Error::CompactionNotFound(id.clone()))?;
@@ -728,12 +620,7 @@ impl Engine {
 }
 
 /// One usage record per model call of a compaction. The last call wrote the summary.
-fn accounts(
-    cost: &Cost,
-    id: &CompactionId,
-    summary: Option<&NewMessage>,
-    ratio: f64,
-) -> Vec<Payload> {
+fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>, ratio: f64) -> Vec<Payload> {
     let last = cost.calls.len().saturating_sub(1);
     let call = |(at, usage): (usize, &Option<crate::model::Usage>)| {
         Payload::UsageRecorded(UsageRecorded {
@@ -742,9 +629,7 @@ fn accounts(
             usage: usage.clone(),
             estimate: None,
             ratio,
-            message: summary
-                .filter(|_| at == last)
-                .map(|message| message.id.clone()),
+            message: summary.filter(|_| at == last).map(|message| message.id.clone()),
             compaction: Some(id.clone()),
         })
     };

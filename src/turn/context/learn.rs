@@ -58,12 +58,7 @@ impl Engine {
 
     /// Whether the report of a call justifies reading a transcript of this many tokens for
     /// calibration.
-    pub(in crate::turn) fn is_instructive(
-        &self,
-        tenant: &TenantId,
-        model: &ResolvedModel,
-        transcript: i64,
-    ) -> bool {
+    pub(in crate::turn) fn is_instructive(&self, tenant: &TenantId, model: &ResolvedModel, transcript: i64) -> bool {
         transcript <= MAX_TRANSCRIPT_TOKENS
             && self
                 .calibration_memory
@@ -83,17 +78,13 @@ impl Engine {
         if !teaches(&prompt, reported) || self.quotas.is_deleted(tenant) {
             return Ok(());
         }
-        let Ok(place) = Arc::clone(&self.calibration_memory.places)
-            .acquire_owned()
-            .await
-        else {
+        let Ok(place) = Arc::clone(&self.calibration_memory.places).acquire_owned().await else {
             return Ok(());
         };
         let asked = model.clone();
         let predicted = tokio::task::spawn_blocking(move || predicted(&asked, &prompt)).await;
         drop(place);
-        let predicted =
-            predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
+        let predicted = predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
         let subject = (tenant.clone(), model.reference.clone());
         self.calibration_memory.note(subject, predicted, reported);
         Ok(())
@@ -112,9 +103,7 @@ impl Engine {
             let stored = stored.remove(*model);
             let subject = (tenant.clone(), (*model).to_owned());
             self.calibration_memory.remember(&subject, stored, writes);
-            self.calibration_memory
-                .added(&subject, stored)
-                .map(|known| ((*model).to_owned(), known))
+            self.calibration_memory.added(&subject, stored).map(|known| ((*model).to_owned(), known))
         });
         Ok(known.collect())
     }
@@ -124,9 +113,7 @@ impl Engine {
     /// from memory, or 1. It is for display only.
     pub(in crate::turn) async fn ratio(&self, tenant: &TenantId, reference: &str) -> f64 {
         let ratio = |known: Option<Calibration>| known.map_or(1.0, |known| known.ratio);
-        let (known, is_fresh) = self
-            .calibration_memory
-            .known(&(tenant.clone(), reference.to_owned()));
+        let (known, is_fresh) = self.calibration_memory.known(&(tenant.clone(), reference.to_owned()));
         if is_fresh {
             return ratio(known);
         }
@@ -140,11 +127,7 @@ impl Engine {
     }
 
     /// The calibration of a model, learnt from the tenant's calls.
-    pub(in crate::turn) async fn calibration(
-        &self,
-        tenant: &TenantId,
-        reference: &str,
-    ) -> Result<Calibration, Error> {
+    pub(in crate::turn) async fn calibration(&self, tenant: &TenantId, reference: &str) -> Result<Calibration, Error> {
         let learnt = self.calibrations(tenant, &[reference]).await?;
         let learnt = learnt.get(reference).copied();
         Ok(learnt.unwrap_or_default())
@@ -164,12 +147,7 @@ impl Engine {
 
 /// The estimate for the prompt that is sent.
 fn predicted(model: &ResolvedModel, prompt: &Prompt) -> u32 {
-    let Prompt {
-        tools,
-        generation,
-        transcript,
-        ..
-    } = prompt;
+    let Prompt { tools, generation, transcript, .. } = prompt;
     let system = &prompt.instructions();
     let messages = reasoning::as_sent(model, transcript.messages());
     let template = template(model);
@@ -181,12 +159,6 @@ fn predicted(model: &ResolvedModel, prompt: &Prompt) -> u32 {
 /// Whether a prompt can be used for calibration. The cost of media is known less precisely than
 /// that of text, so that media would distort the ratio.
 fn teaches(prompt: &Prompt, reported: u32) -> bool {
-    let shows = || {
-        prompt
-            .transcript
-            .messages()
-            .iter()
-            .any(|message| message.media().next().is_some())
-    };
+    let shows = || prompt.transcript.messages().iter().any(|message| message.media().next().is_some());
     reported > 0 && prompt.bytes() <= MAX_PROMPT_BYTES && !shows()
 }

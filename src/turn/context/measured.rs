@@ -7,8 +7,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::{
     context::{estimate, estimator::Estimator, sent_prompt::SentPrompt},
     model::{
-        CallId, Category, Content, InputMessage, Message, MessageId, ModelResponse, Part, PartSize,
-        Payload, Role, Seq, TokenCount, Usage, UsagePurpose,
+        CallId, Category, Content, InputMessage, Message, MessageId, ModelResponse, Part, PartSize, Payload, Role, Seq,
+        TokenCount, Usage, UsagePurpose,
         event::{Estimate, UsageRecorded},
         message::StoredPart,
     },
@@ -20,12 +20,7 @@ use crate::{
 pub(in crate::turn) const LONG_TEXT: usize = 32 << 10;
 
 /// A part of a host's message with its size. Pinned parts have their own category.
-pub(in crate::turn) fn host_part(
-    part: Part,
-    role: Role,
-    pinned: bool,
-    estimator: Estimator,
-) -> StoredPart {
+pub(in crate::turn) fn host_part(part: Part, role: Role, pinned: bool, estimator: Estimator) -> StoredPart {
     let mut stored = stored(part, role, estimator);
     if pinned {
         stored.size.category = Category::Pinned;
@@ -35,20 +30,13 @@ pub(in crate::turn) fn host_part(
 
 pub(in crate::turn) fn stored(part: Part, role: Role, estimator: Estimator) -> StoredPart {
     let size = counted(&part, role, estimator);
-    StoredPart {
-        part,
-        size,
-        estimator: estimator.name().into_owned(),
-        pruned: None,
-    }
+    StoredPart { part, size, estimator: estimator.name().into_owned(), pruned: None }
 }
 
 /// The size of a part.
 pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) -> PartSize {
     let bytes = match &part.content {
-        Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
-            text.len()
-        }
+        Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => text.len(),
         Content::ToolCall(call) => call.arguments.len(),
         Content::ToolResult(result) => result.texts().map(str::len).sum(),
         Content::ProviderItem(item) => item.json.len(),
@@ -59,13 +47,8 @@ pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) ->
 
 /// Counts texts of this many bytes. Longer texts are counted without blocking other tasks of the
 /// thread.
-pub(in crate::turn) fn count_without_blocking<T>(
-    bytes: usize,
-    estimator: Estimator,
-    count: impl FnOnce() -> T,
-) -> T {
-    let others_run =
-        Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+pub(in crate::turn) fn count_without_blocking<T>(bytes: usize, estimator: Estimator, count: impl FnOnce() -> T) -> T {
+    let others_run = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others_run && (bytes >= LONG_TEXT || !estimator.is_loaded()) {
         tokio::task::block_in_place(count)
     } else {
@@ -84,43 +67,15 @@ pub(in crate::turn) fn assistant(
     response: ModelResponse,
     estimator: Estimator,
 ) -> NewMessage {
-    let parts = parts
-        .into_iter()
-        .map(|part| stored(part, Role::Assistant, estimator))
-        .collect();
-    new_message(
-        id.clone(),
-        Role::Assistant,
-        parts,
-        Some(response),
-        estimator,
-    )
+    let parts = parts.into_iter().map(|part| stored(part, Role::Assistant, estimator)).collect();
+    new_message(id.clone(), Role::Assistant, parts, Some(response), estimator)
 }
 
 /// A host's message, ready to be stored.
-pub(in crate::turn) fn host_message(
-    id: MessageId,
-    input: InputMessage,
-    estimator: Estimator,
-) -> NewMessage {
-    let InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata,
-        response,
-        created_at,
-    } = input;
-    let parts = parts
-        .into_iter()
-        .map(|part| host_part(part, role, pinned, estimator))
-        .collect();
-    NewMessage {
-        pinned,
-        metadata,
-        created_at,
-        ..new_message(id, role, parts, response, estimator)
-    }
+pub(in crate::turn) fn host_message(id: MessageId, input: InputMessage, estimator: Estimator) -> NewMessage {
+    let InputMessage { role, parts, pinned, metadata, response, created_at } = input;
+    let parts = parts.into_iter().map(|part| host_part(part, role, pinned, estimator)).collect();
+    NewMessage { pinned, metadata, created_at, ..new_message(id, role, parts, response, estimator) }
 }
 
 pub(in crate::turn) fn new_message(
@@ -150,19 +105,11 @@ pub(in crate::turn) fn message_tokens(message: &NewMessage) -> u32 {
 
 /// The estimated and the reported size of a prompt.
 pub(in crate::turn) fn compared(predicted: &TokenCount, reported: &Usage) -> Estimate {
-    Estimate {
-        estimated: predicted.tokens,
-        actual: reported.input,
-        basis: predicted.basis,
-    }
+    Estimate { estimated: predicted.tokens, actual: reported.input, basis: predicted.basis }
 }
 
 /// Whether a report is plausible as the size of the prompt. Logs the reason if it is not.
-pub(in crate::turn) fn is_believed(
-    model: &str,
-    prompt: SentPrompt,
-    (reported, predicted): (u32, u32),
-) -> bool {
+pub(in crate::turn) fn is_believed(model: &str, prompt: SentPrompt, (reported, predicted): (u32, u32)) -> bool {
     let doubt = prompt.implausibility(reported);
     if let Some(doubt) = doubt {
         tracing::warn!(
@@ -233,21 +180,12 @@ pub(in crate::turn) fn usage_event(
 /// The ids of all calls in these messages.
 pub(in crate::turn) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
     let parts = messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| Some(part.part.content.as_call()?.id.clone()))
-        .collect()
+    parts.filter_map(|part| Some(part.part.content.as_call()?.id.clone())).collect()
 }
 
 /// A message that is counted, but not stored.
 pub(in crate::turn) fn unstored(input: InputMessage) -> Message {
-    let InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata: _,
-        response: _,
-        created_at: _,
-    } = input;
+    let InputMessage { role, parts, pinned, metadata: _, response: _, created_at: _ } = input;
     let stored = |part| host_part(part, role, pinned, Estimator::Characters);
     Message {
         id: MessageId::new(""),

@@ -12,8 +12,8 @@ use crate::{
         picture_size,
     },
     model::{
-        BlobId, ClosedTranscript, Content, Contents, Media, Message, NewContent, Part, Payload,
-        PromptNote, PromptNoteKind, Role, TenantId, Transcript,
+        BlobId, ClosedTranscript, Content, Contents, Media, Message, NewContent, Part, Payload, PromptNote,
+        PromptNoteKind, Role, TenantId, Transcript,
         event::UnsupportedPart,
         media::{BlobRef, Kind, OmittedMedia, Source},
     },
@@ -48,21 +48,14 @@ impl PromptMedia {
 
     /// The events for media that the last prompt left out and the ones before did not.
     pub(in crate::turn) fn take_events(&mut self, model: &ResolvedModel) -> Vec<Payload> {
-        let event = |Replaced {
-                         left_out,
-                         is_new: _,
-                     }| {
+        let event = |Replaced { left_out, is_new: _ }| {
             Payload::UnsupportedPart(UnsupportedPart {
                 left_out,
                 provider: model.provider_name.clone(),
                 model: model.reference.clone(),
             })
         };
-        std::mem::take(&mut self.replaced)
-            .into_iter()
-            .filter(|it| it.is_new)
-            .map(event)
-            .collect()
+        std::mem::take(&mut self.replaced).into_iter().filter(|it| it.is_new).map(event).collect()
     }
 
     /// The notes of the last prompt.
@@ -96,42 +89,22 @@ impl Wanted {
 impl Engine {
     /// The stored metadata of these blobs, without those that do not exist. Blobs are not swept
     /// while a request is in progress.
-    pub async fn stored(
-        &self,
-        tenant: &TenantId,
-        named: &[BlobId],
-    ) -> Result<BTreeMap<BlobId, BlobRef>, Error> {
-        let known = |FirstChunk {
-                         id,
-                         bytes,
-                         chunk: beginning,
-                     }| {
+    pub async fn stored(&self, tenant: &TenantId, named: &[BlobId]) -> Result<BTreeMap<BlobId, BlobRef>, Error> {
+        let known = |FirstChunk { id, bytes, chunk: beginning }| {
             let pixels = picture_size::pixels(&beginning);
             (BlobId::clone(&id), BlobRef { id, bytes, pixels })
         };
-        Ok(self
-            .store
-            .first_chunks(tenant, named)
-            .await?
-            .into_iter()
-            .map(known)
-            .collect())
+        Ok(self.store.first_chunks(tenant, named).await?.into_iter().map(known).collect())
     }
 
     /// Stores the content of a request. If the request is refused later, its content stays
     /// unreferenced and is swept.
-    pub(in crate::turn) async fn keep(
-        &self,
-        tenant: &TenantId,
-        contents: &[NewContent],
-    ) -> Result<(), Error> {
+    pub(in crate::turn) async fn keep(&self, tenant: &TenantId, contents: &[NewContent]) -> Result<(), Error> {
         if !contents.is_empty() {
             self.quotas.check_storage(tenant)?;
         }
         for content in contents {
-            self.store
-                .put_blob(tenant, content.id(), content.media_type(), content.bytes())
-                .await?;
+            self.store.put_blob(tenant, content.id(), content.media_type(), content.bytes()).await?;
         }
         Ok(())
     }
@@ -179,18 +152,12 @@ impl Engine {
         transcript: ClosedTranscript,
         carried: &mut PromptMedia,
     ) -> Result<ClosedTranscript, Error> {
-        if transcript
-            .messages()
-            .iter()
-            .all(|message| message.media().next().is_none())
-        {
+        if transcript.messages().iter().all(|message| message.media().next().is_none()) {
             return Ok(transcript);
         }
         let mut messages = transcript.into_messages();
         let wanted = newest(&messages, model, self.rules.blobs.max_prompt_bytes);
-        carried
-            .contents
-            .retain(|id| wanted.contents.contains_key(id));
+        carried.contents.retain(|id| wanted.contents.contains_key(id));
         let mut lost = Vec::new();
         for (id, bytes) in &wanted.contents {
             if carried.contents.get(id).is_some() {
@@ -228,13 +195,9 @@ impl Engine {
     ) -> Result<(ClosedTranscript, PromptMedia), Error> {
         let mut carried = PromptMedia::default();
         for content in own {
-            carried
-                .contents
-                .insert(content.id().clone(), content.bytes().into());
+            carried.contents.insert(content.id().clone(), content.bytes().into());
         }
-        let transcript = self
-            .load_media(tenant, model, transcript, &mut carried)
-            .await?;
+        let transcript = self.load_media(tenant, model, transcript, &mut carried).await?;
         Ok((transcript, carried))
     }
 
@@ -246,17 +209,9 @@ impl Engine {
     ) -> Result<(ClosedTranscript, PromptMedia), Error> {
         let mut messages = transcript.into_messages();
         let wanted = newest(&messages, model, self.rules.blobs.max_prompt_bytes);
-        let refused = |media: &Media, role| {
-            cannot_read(model, media, role).or_else(|| wanted.leaves_out(media))
-        };
+        let refused = |media: &Media, role| cannot_read(model, media, role).or_else(|| wanted.leaves_out(media));
         let replaced = leave_out(&mut messages, &model.reference, refused);
-        Ok((
-            closed(messages)?,
-            PromptMedia {
-                contents: Contents::default(),
-                replaced,
-            },
-        ))
+        Ok((closed(messages)?, PromptMedia { contents: Contents::default(), replaced }))
     }
 
     /// The content of a blob. Returns `None` if it does not exist, or does not have the expected
@@ -269,10 +224,7 @@ impl Engine {
     ) -> Result<Option<Arc<[u8]>>, Error> {
         let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
         while (content.len() as u64) < bytes {
-            let piece = self
-                .store
-                .blob_piece(tenant, id, content.len() as u64)
-                .await?;
+            let piece = self.store.blob_piece(tenant, id, content.len() as u64).await?;
             if piece.is_empty() {
                 tracing::error!(blob.id = %id, "a message refers to a missing blob");
                 return Ok(None);
@@ -284,11 +236,7 @@ impl Engine {
 }
 
 /// Why a medium is not sent to a model. Returns `None` if it is sent.
-pub(in crate::turn) fn cannot_read(
-    model: &ResolvedModel,
-    media: &Media,
-    role: Role,
-) -> Option<String> {
+pub(in crate::turn) fn cannot_read(model: &ResolvedModel, media: &Media, role: Role) -> Option<String> {
     model
         .provider
         .unsupported_media(&model.info, media, role)
@@ -297,24 +245,12 @@ pub(in crate::turn) fn cannot_read(
 
 /// Closes the transcript again. Only media were replaced, so that calls and results still match.
 fn closed(messages: Vec<Message>) -> Result<ClosedTranscript, Error> {
-    Transcript::new(messages)
-        .close()
-        .map_err(|error| Error::Internal(error.to_string()))
+    Transcript::new(messages).close().map_err(|error| Error::Internal(error.to_string()))
 }
 
 fn note(left_out: &OmittedMedia) -> PromptNote {
-    let OmittedMedia {
-        message,
-        part,
-        media_type,
-        filename,
-        why,
-    } = left_out;
-    let name = if filename.is_empty() {
-        "A part".to_owned()
-    } else {
-        filename.clone()
-    };
+    let OmittedMedia { message, part, media_type, filename, why } = left_out;
+    let name = if filename.is_empty() { "A part".to_owned() } else { filename.clone() };
     PromptNote {
         kind: PromptNoteKind::Unsupported,
         message: Some(message.clone()),
@@ -355,10 +291,7 @@ fn newest(messages: &[Message], model: &ResolvedModel, most: u64) -> Wanted {
         pictures.extend(is_picture.then_some(kept));
     }
     if let Some(most) = limits.side_of(pictures.len()) {
-        let is_wide = |kept: &&BlobRef| {
-            kept.pixels
-                .is_some_and(|pixels| pixels.width.max(pixels.height).get() > most)
-        };
+        let is_wide = |kept: &&BlobRef| kept.pixels.is_some_and(|pixels| pixels.width.max(pixels.height).get() > most);
         for kept in pictures.into_iter().filter(is_wide) {
             wanted.contents.remove(&kept.id);
             wanted.too_many.insert(kept.id.clone());

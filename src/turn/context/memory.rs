@@ -28,41 +28,24 @@ impl Engine {
         content: u64,
     ) -> Result<FairPermit, Error> {
         let bytes = self.store.live_bytes(key).await?;
-        self.reserve_memory(&key.tenant, bytes.saturating_add(content))
-            .await
+        self.reserve_memory(&key.tenant, bytes.saturating_add(content)).await
     }
 
     /// Like [`Engine::reserve_session_memory`], for this many bytes in total.
-    pub(in crate::turn) async fn reserve_memory(
-        &self,
-        tenant: &TenantId,
-        bytes: u64,
-    ) -> Result<FairPermit, Error> {
-        let entered = timeout(
-            MEMORY_TIMEOUT,
-            self.reserve_memory_without_timeout(tenant, bytes),
-        )
-        .await;
+    pub(in crate::turn) async fn reserve_memory(&self, tenant: &TenantId, bytes: u64) -> Result<FairPermit, Error> {
+        let entered = timeout(MEMORY_TIMEOUT, self.reserve_memory_without_timeout(tenant, bytes)).await;
         entered.map_err(|_| Error::Overloaded)
     }
 
     /// Like [`Engine::reserve_memory`], without a timeout, for a turn, which has its own.
-    pub(in crate::turn) async fn reserve_memory_without_timeout(
-        &self,
-        tenant: &TenantId,
-        bytes: u64,
-    ) -> FairPermit {
+    pub(in crate::turn) async fn reserve_memory_without_timeout(&self, tenant: &TenantId, bytes: u64) -> FairPermit {
         let wanted = bytes.saturating_mul(COPIES);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         self.prompt_memory.acquire_many(tenant, wanted).await
     }
 
     /// The limit of media bytes in a prompt of a session.
-    pub(in crate::turn) async fn max_media_bytes(
-        &self,
-        key: &SessionKey,
-        shape: PromptFormat,
-    ) -> Result<u64, Error> {
+    pub(in crate::turn) async fn max_media_bytes(&self, key: &SessionKey, shape: PromptFormat) -> Result<u64, Error> {
         match shape {
             PromptFormat::Neutral => return Ok(0),
             PromptFormat::Native
@@ -75,11 +58,7 @@ impl Engine {
         }
         let session = self.store.session(key).await?;
         let has_media = session.is_some_and(|session| session.model_dependent.media);
-        Ok(if has_media {
-            self.rules.blobs.max_prompt_bytes
-        } else {
-            0
-        })
+        Ok(if has_media { self.rules.blobs.max_prompt_bytes } else { 0 })
     }
 
     /// Refuses messages if the messages of the session are at the size limit.

@@ -8,8 +8,8 @@ use crate::{
         size::{ContextSize, Counters},
     },
     model::{
-        ClosedTranscript, Generation, Message, Payload, Prompt, SessionConfig, ToolSet,
-        command::TurnRequest, generation::Unsupported,
+        ClosedTranscript, Generation, Message, Payload, Prompt, SessionConfig, ToolSet, command::TurnRequest,
+        generation::Unsupported,
     },
     turn::context::{
         call_settings,
@@ -20,11 +20,7 @@ use crate::{
 };
 
 /// For the last step of a turn whose time has passed.
-const NO_TOOLS: &ToolSet = &ToolSet {
-    tools: Vec::new(),
-    provider_tools: Vec::new(),
-    mcp_servers: Vec::new(),
-};
+const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new(), provider_tools: Vec::new(), mcp_servers: Vec::new() };
 
 /// A call that a prompt is built for.
 #[derive(Debug, Clone, Copy)]
@@ -53,13 +49,7 @@ impl<'a> PromptCall<'a> {
             Some(tools) => tools,
             None => &config.tools,
         };
-        Self {
-            config,
-            request,
-            tools,
-            step,
-            model: model.into(),
-        }
+        Self { config, request, tools, step, model: model.into() }
     }
 
     /// The same call with other tools.
@@ -69,15 +59,8 @@ impl<'a> PromptCall<'a> {
 
     /// The prompt, without the content of its media. `max_output_tokens`: the limit of the
     /// response.
-    pub(in crate::turn) fn prompt(
-        &self,
-        transcript: ClosedTranscript,
-        max_output_tokens: Option<u32>,
-    ) -> Prompt {
-        let CalledModel {
-            reference,
-            resolved,
-        } = self.model;
+    pub(in crate::turn) fn prompt(&self, transcript: ClosedTranscript, max_output_tokens: Option<u32>) -> Prompt {
+        let CalledModel { reference, resolved } = self.model;
         let settings = ModelCallSettings {
             provider: resolved.map_or("", |model| &model.provider_name),
             model: resolved.map_or(reference, |model| &model.info.name),
@@ -99,23 +82,12 @@ impl<'a> PromptCall<'a> {
             return Vec::new();
         };
         let unsupported = self.settings().1.into_iter();
-        unsupported
-            .map(|setting| call_settings::left_out(model, setting))
-            .collect()
+        unsupported.map(|setting| call_settings::left_out(model, setting)).collect()
     }
 
     fn settings(&self) -> (Generation, Vec<Unsupported>) {
-        let Self {
-            config,
-            request,
-            tools,
-            step,
-            model,
-        } = self;
-        model
-            .resolved
-            .map(|model| call_settings::fitting(model, config, request, tools, *step))
-            .unwrap_or_default()
+        let Self { config, request, tools, step, model } = self;
+        model.resolved.map(|model| call_settings::fitting(model, config, request, tools, *step)).unwrap_or_default()
     }
 
     /// The parts of the prompt outside of the transcript: system prompt, tools, and the tokens that
@@ -124,51 +96,27 @@ impl<'a> PromptCall<'a> {
         let (tools, model) = (self.tools, self.model.resolved);
         let system = prompt::system(self.config);
         let generation = self.generation();
-        let sent = || {
-            tools
-                .visible()
-                .filter(|_| model.is_none_or(|model| model.info.supports_tools))
-        };
+        let sent = || tools.visible().filter(|_| model.is_none_or(|model| model.info.supports_tools));
         let provider_tools: Vec<&str> = model
             .filter(|model| model.info.supports_tools)
             .map(|model| tools.run_by(&model.provider_name).collect())
             .unwrap_or_default();
         let estimator = model.map_or(Estimator::Characters, estimator);
         let bytes = system.len() + sent().map(definition_bytes).sum::<usize>();
-        let new = if bytes < LONG_TEXT || estimator.has_counted(&system, sent()) {
-            0
-        } else {
-            bytes
-        };
+        let new = if bytes < LONG_TEXT || estimator.has_counted(&system, sent()) { 0 } else { bytes };
         count_without_blocking(new, estimator, || {
-            estimator
-                .non_transcript(&system, sent(), &generation)
-                .with_provider_tools(estimator, &provider_tools)
+            estimator.non_transcript(&system, sent(), &generation).with_provider_tools(estimator, &provider_tools)
         })
     }
 
     /// The size of the prompt by the counters, as if the model were sent the whole transcript.
     pub(in crate::turn) fn size_of_all<'c>(&self, counters: Counters<'c>) -> ContextSize<'c> {
-        ContextSize::new(
-            counters,
-            self.model.reference,
-            self.model.frame_tokens(),
-            self.non_transcript(),
-        )
+        ContextSize::new(counters, self.model.reference, self.model.frame_tokens(), self.non_transcript())
     }
 
     /// The size of the prompt of a transcript that has been read.
-    pub(in crate::turn) fn size<'c>(
-        &self,
-        counters: Counters<'c>,
-        messages: &[Message],
-    ) -> ContextSize<'c> {
-        size_with(
-            self.size_of_all(counters),
-            self.model,
-            &Excerpt::whole(messages),
-            &[],
-        )
+    pub(in crate::turn) fn size<'c>(&self, counters: Counters<'c>, messages: &[Message]) -> ContextSize<'c> {
+        size_with(self.size_of_all(counters), self.model, &Excerpt::whole(messages), &[])
     }
 }
 

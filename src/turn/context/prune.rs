@@ -40,22 +40,11 @@ impl Engine {
     }
 
     /// One attempt. Returns `None` if the context changed between the read and the write.
-    async fn try_prune(
-        &self,
-        key: &SessionKey,
-        command: &PruneToolOutputs,
-    ) -> Result<Option<PruneReport>, Error> {
-        let PruneToolOutputs {
-            session: _,
-            overrides,
-            dry_run,
-            idempotency,
-        } = command;
+    async fn try_prune(&self, key: &SessionKey, command: &PruneToolOutputs) -> Result<Option<PruneReport>, Error> {
+        let PruneToolOutputs { session: _, overrides, dry_run, idempotency } = command;
         let session = self.session(key).await?;
         if let Some(told) = self.remembered_outcome(key, idempotency).await? {
-            return told.map_or(Ok(Some(PruneReport::default())), |event| {
-                pruned(&event).map(Some)
-            });
+            return told.map_or(Ok(Some(PruneReport::default())), |event| pruned(&event).map(Some));
         }
         let policy = self.policy(&session.config)?.context.prune.with(overrides);
         let seen = self.store().transcript(key).await?;
@@ -70,20 +59,13 @@ impl Engine {
             return Ok(nothing.then(PruneReport::default));
         };
         let model = self.model(&session.config.model).ok();
-        let size = own_size(
-            &session.config,
-            CalledModel::named(&session.config.model, model.as_ref()),
-            (&session).into(),
-        );
-        let report = report(
-            &pruning,
-            pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens()),
-        );
+        let size =
+            own_size(&session.config, CalledModel::named(&session.config.model, model.as_ref()), (&session).into());
+        let report = report(&pruning, pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens()));
         if *dry_run {
             return Ok(Some(report));
         }
-        self.clear(key, &pruning, report, version, (idempotency, ""))
-            .await
+        self.clear(key, &pruning, report, version, (idempotency, "")).await
     }
 
     /// Clears the chosen outputs if the context still has this version, and stores the outcome for
@@ -96,25 +78,14 @@ impl Engine {
         version: i64,
         (idempotency, led): (&Idempotency, &str),
     ) -> Result<Option<PruneReport>, Error> {
-        let places: Vec<PartPosition> = pruning
-            .outputs
-            .iter()
-            .map(|output| (output.message.clone(), output.position))
-            .collect();
+        let places: Vec<PartPosition> =
+            pruning.outputs.iter().map(|output| (output.message.clone(), output.position)).collect();
         let saved = |output: &Output| i64::from(output.tokens) - i64::from(placeholder_tokens());
-        let pruned = Payload::ContextPruned {
-            report: report.clone(),
-        };
-        let marking = Marking {
-            seen: version,
-            places: &places,
-            tokens: pruning.outputs.iter().map(saved).sum(),
-            event: &pruned,
-        };
+        let pruned = Payload::ContextPruned { report: report.clone() };
+        let marking =
+            Marking { seen: version, places: &places, tokens: pruning.outputs.iter().map(saved).sum(), event: &pruned };
         let request = (idempotency, led);
-        let pruned = self
-            .store()
-            .prune(key, &marking, placeholder_tokens(), request);
+        let pruned = self.store().prune(key, &marking, placeholder_tokens(), request);
         let Some(moved) = pruned.await? else {
             return Ok(None);
         };
@@ -124,10 +95,7 @@ impl Engine {
         );
         self.metrics.pruned(report.saved);
         self.notify_readers(key, moved.last_seq);
-        Ok(Some(PruneReport {
-            at: Some(moved.last_seq),
-            ..report
-        }))
+        Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
     }
 
     /// Prunes after the end of a turn, whatever its outcome, so that the next prompt is smaller
@@ -149,15 +117,12 @@ impl Engine {
             return Ok(());
         };
         let size = looked.size(&model).size().at_most();
-        let compacts =
-            compact::trigger::due(&policy.compaction, budget, size, model.provider.is_local())
-                .is_some();
+        let compacts = compact::trigger::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
         if let Some((pruning, planned)) = looked.due(&policy.prune, &model, budget, compacts)
             && let Some(report) = planned.prune
         {
             let version = looked.session.context_version;
-            self.clear(key, &pruning, report, version, (&unkeyed(), ""))
-                .await?;
+            self.clear(key, &pruning, report, version, (&unkeyed(), "")).await?;
         }
         Ok(())
     }
@@ -175,22 +140,11 @@ impl Engine {
         .await
     }
 
-    async fn try_restore(
-        &self,
-        key: &SessionKey,
-        command: &RestoreToolOutputs,
-    ) -> Result<Option<Restored>, Error> {
-        let RestoreToolOutputs {
-            session: _,
-            pruned_at,
-            idempotency,
-        } = command;
+    async fn try_restore(&self, key: &SessionKey, command: &RestoreToolOutputs) -> Result<Option<Restored>, Error> {
+        let RestoreToolOutputs { session: _, pruned_at, idempotency } = command;
         let found = self.store().cleared_by(key, *pruned_at).await?;
         let found = found.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let nothing = Restored {
-            pruned_at: *pruned_at,
-            ..Restored::default()
-        };
+        let nothing = Restored { pruned_at: *pruned_at, ..Restored::default() };
         if let Some(told) = self.remembered_outcome(key, idempotency).await? {
             return told.map_or(Ok(Some(nothing)), |event| {
                 codec::ledger::decode_restored(&event.payload)
@@ -202,44 +156,19 @@ impl Engine {
             return Err(Error::PruneNotFound(*pruned_at));
         }
         if found.results.is_empty() {
-            return Ok(self
-                .remember_no_effect(key, idempotency)
-                .await?
-                .then_some(nothing));
+            return Ok(self.remember_no_effect(key, idempotency).await?.then_some(nothing));
         }
         let restored = Restored {
             pruned_at: *pruned_at,
-            calls: found
-                .results
-                .iter()
-                .map(|result| result.call.clone())
-                .collect(),
-            tokens: found
-                .results
-                .iter()
-                .map(|result| result.saved)
-                .fold(0, u32::saturating_add),
+            calls: found.results.iter().map(|result| result.call.clone()).collect(),
+            tokens: found.results.iter().map(|result| result.saved).fold(0, u32::saturating_add),
         };
         let tokens = found.results.iter().map(|result| i64::from(result.saved));
         let tokens = tokens.sum();
-        let places: Vec<PartPosition> = found
-            .results
-            .into_iter()
-            .map(|result| result.place)
-            .collect();
-        let event = Payload::ContextRestored {
-            restored: restored.clone(),
-        };
-        let marking = Marking {
-            seen: found.version,
-            places: &places,
-            tokens,
-            event: &event,
-        };
-        let returned = self
-            .store()
-            .restore(key, &marking, *pruned_at, idempotency)
-            .await?;
+        let places: Vec<PartPosition> = found.results.into_iter().map(|result| result.place).collect();
+        let event = Payload::ContextRestored { restored: restored.clone() };
+        let marking = Marking { seen: found.version, places: &places, tokens, event: &event };
+        let returned = self.store().restore(key, &marking, *pruned_at, idempotency).await?;
         let Some(moved) = returned else {
             return Ok(None);
         };
@@ -266,38 +195,20 @@ impl Engine {
         if remembered.result.is_empty() {
             return Ok(Some(None));
         }
-        let missing = || {
-            Error::Internal(format!(
-                "no event matches the stored result {:?} of a prune",
-                remembered.result
-            ))
-        };
+        let missing =
+            || Error::Internal(format!("no event matches the stored result {:?} of a prune", remembered.result));
         let seq = remembered.result.parse().map(Seq).map_err(|_| missing())?;
-        self.store()
-            .event(key, seq)
-            .await?
-            .ok_or_else(missing)
-            .map(|event| Some(Some(event)))
+        self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
     }
 
     /// Remembers that there was nothing to do. Returns `false` if the same request pruned
     /// concurrently; then that outcome is the response.
-    async fn remember_no_effect(
-        &self,
-        key: &SessionKey,
-        idempotency: &Idempotency,
-    ) -> Result<bool, Error> {
+    async fn remember_no_effect(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
         let Some(request) = &idempotency.request else {
             return Ok(true);
         };
-        match self
-            .store()
-            .store_request_result(key, idempotency, "")
-            .await?
-        {
-            Some(first) if first.hash != idempotency.hash => {
-                Err(Error::IdempotencyMismatch(request.clone()))
-            }
+        match self.store().store_request_result(key, idempotency, "").await? {
+            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
             Some(first) => Ok(first.result.is_empty()),
             None => Ok(true),
         }
@@ -307,11 +218,7 @@ impl Engine {
 /// The report of a prune.
 pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
     PruneReport {
-        calls: pruning
-            .outputs
-            .iter()
-            .map(|output| output.call.clone())
-            .collect(),
+        calls: pruning.outputs.iter().map(|output| output.call.clone()).collect(),
         tools: pruning.tools(),
         saved: pruning.saved,
         rebilled,
@@ -321,13 +228,9 @@ pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
 
 /// The idempotency of an automatic prune or compaction: no key.
 pub(in crate::turn) fn unkeyed() -> Idempotency {
-    Idempotency {
-        request: None::<RequestId>,
-        hash: String::new(),
-    }
+    Idempotency { request: None::<RequestId>, hash: String::new() }
 }
 
 fn pruned(event: &StoredEvent) -> Result<PruneReport, Error> {
-    codec::ledger::decode_prune_report(&event.payload, event.seq)
-        .map_err(|error| store::Error::from(error).into())
+    codec::ledger::decode_prune_report(&event.payload, event.seq).map_err(|error| store::Error::from(error).into())
 }

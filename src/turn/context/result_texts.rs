@@ -4,8 +4,7 @@
 use crate::{
     context::{estimator::Estimator, truncate::truncate},
     model::{
-        CallId, Content, OutputLimits, OutputPart, Part, Role, ToolExecutor, ToolOutcome,
-        ToolResult,
+        CallId, Content, OutputLimits, OutputPart, Part, Role, ToolExecutor, ToolOutcome, ToolResult,
         command::SubmittedResult,
         event::{CallCancelReason, PendingCall, WaitsFor},
     },
@@ -51,18 +50,8 @@ pub(in crate::turn) fn overdue(pending: &PendingCall) -> SubmittedResult {
 /// The result of a call that a person denied.
 pub(in crate::turn) fn denial(call: CallId, reason: String) -> SubmittedResult {
     let mut parts = vec![OutputPart::from(DENIED_WORDS)];
-    parts.extend(
-        Some(reason)
-            .filter(|reason| !reason.is_empty())
-            .map(OutputPart::Text),
-    );
-    SubmittedResult {
-        call,
-        parts,
-        outcome: ToolOutcome::Denied,
-        sanitized: false,
-        display_text: String::new(),
-    }
+    parts.extend(Some(reason).filter(|reason| !reason.is_empty()).map(OutputPart::Text));
+    SubmittedResult { call, parts, outcome: ToolOutcome::Denied, sanitized: false, display_text: String::new() }
 }
 
 /// The result of a call that is not run.
@@ -70,8 +59,7 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
     let words = match reason {
         CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
         CallCancelReason::Incomplete => {
-            "[The call was not run: it was not complete, or its arguments are not a JSON object.]"
-                .to_owned()
+            "[The call was not run: it was not complete, or its arguments are not a JSON object.]".to_owned()
         }
         CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
     };
@@ -91,21 +79,12 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
 
 /// The note for the model that its call ran with edited arguments.
 pub(in crate::turn) fn edit_note(arguments: &str) -> String {
-    let limits = OutputLimits {
-        max_chars: Some(EDIT_CHARS),
-        ..OutputLimits::default()
-    };
-    format!(
-        "[A person changed the arguments of this call to: {}]",
-        truncate(arguments, &limits).text
-    )
+    let limits = OutputLimits { max_chars: Some(EDIT_CHARS), ..OutputLimits::default() };
+    format!("[A person changed the arguments of this call to: {}]", truncate(arguments, &limits).text)
 }
 
 /// The results with which a statement closes open calls.
-pub(in crate::turn) fn synthetic(
-    reason: CallCancelReason,
-    estimator: Estimator,
-) -> SyntheticResult<'static> {
+pub(in crate::turn) fn synthetic(reason: CallCancelReason, estimator: Estimator) -> SyntheticResult<'static> {
     let result = not_run(CallId::new(""), String::new(), CallCancelReason::TurnEnded);
     SyntheticResult {
         text: CLOSED_WORDS,

@@ -28,20 +28,12 @@ pub(in crate::turn) struct SessionView {
 impl SessionView {
     /// The model to call: the named one, the live turn's, or the session's.
     pub(in crate::turn) fn model<'a>(&'a self, named: Option<&'a str>) -> &'a str {
-        named
-            .or(self.request.model.as_deref())
-            .unwrap_or(&self.session.config.model)
+        named.or(self.request.model.as_deref()).unwrap_or(&self.session.config.model)
     }
 
     /// The call that the prompt is for.
     pub(in crate::turn) fn call<'a>(&'a self, model: &'a ResolvedModel) -> PromptCall<'a> {
-        PromptCall::new(
-            &self.session.config,
-            &self.request,
-            self.step,
-            self.late,
-            model,
-        )
+        PromptCall::new(&self.session.config, &self.request, self.step, self.late, model)
     }
 
     /// The size of the prompt.
@@ -58,10 +50,7 @@ impl SessionView {
 impl Engine {
     /// A consistent view of a session and its transcript. The version is read before and after the
     /// other reads and must be the same.
-    pub(in crate::turn) async fn session_view(
-        &self,
-        key: &SessionKey,
-    ) -> Result<SessionView, Error> {
+    pub(in crate::turn) async fn session_view(&self, key: &SessionKey) -> Result<SessionView, Error> {
         retry_on_change(|| self.try_session_view(key)).await
     }
 
@@ -87,14 +76,7 @@ impl Engine {
             },
             None => (TurnRequest::default(), false, 1),
         };
-        let view = SessionView {
-            session,
-            version: before,
-            request,
-            late,
-            step,
-            messages: seen.messages,
-        };
+        let view = SessionView { session, version: before, request, late, step, messages: seen.messages };
         Ok((version().await? == before).then_some(view))
     }
 }

@@ -11,14 +11,14 @@ use crate::{
         size::{ContextSize, Counters},
     },
     model::{
-        Category, InputMessage, Message, ModelResponse, Part, PartSize, Role, Seq, SessionKey,
-        Tool, ledger::ModelDependent, transcript::calling_turns,
+        Category, InputMessage, Message, ModelResponse, Part, PartSize, Role, Seq, SessionKey, Tool,
+        ledger::ModelDependent, transcript::calling_turns,
     },
     provider::registry::ResolvedModel,
     session::{change::Answer, rows::NewMessage},
     store::{
-        import::Tail, message::PlacedMessage, owned::OwnedTurn, session::Session,
-        session_memory::PrepareInput, stats::Stats,
+        import::Tail, message::PlacedMessage, owned::OwnedTurn, session::Session, session_memory::PrepareInput,
+        stats::Stats,
     },
     turn::{
         Error,
@@ -46,16 +46,12 @@ pub(in crate::turn) struct CalledModel<'a> {
 impl<'a> CalledModel<'a> {
     /// A model that a host or a configuration names.
     pub(in crate::turn) fn named(reference: &'a str, resolved: Option<&'a ResolvedModel>) -> Self {
-        Self {
-            reference: resolved.map_or(reference, |model| &model.reference),
-            resolved,
-        }
+        Self { reference: resolved.map_or(reference, |model| &model.reference), resolved }
     }
 
     /// Whether some reasoning or some items of the transcript are not sent to the model.
     pub(in crate::turn) fn withholds_parts(self) -> bool {
-        self.resolved
-            .is_some_and(|model| model.provider.withholds_parts())
+        self.resolved.is_some_and(|model| model.provider.withholds_parts())
     }
 
     /// Tokens that a response costs in later prompts in addition to its parts.
@@ -66,90 +62,42 @@ impl<'a> CalledModel<'a> {
 
 impl<'a> From<&'a ResolvedModel> for CalledModel<'a> {
     fn from(model: &'a ResolvedModel) -> Self {
-        Self {
-            reference: &model.reference,
-            resolved: Some(model),
-        }
+        Self { reference: &model.reference, resolved: Some(model) }
     }
 }
 
 impl<'a> From<&'a Session> for Counters<'a> {
     fn from(session: &'a Session) -> Self {
-        let Session {
-            context_tokens,
-            context_version,
-            anchor,
-            ..
-        } = session;
-        Self {
-            transcript_tokens: *context_tokens,
-            context_version: *context_version,
-            anchor: anchor.as_ref(),
-        }
+        let Session { context_tokens, context_version, anchor, .. } = session;
+        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
     }
 }
 
 impl<'a> From<&'a PrepareInput> for Counters<'a> {
     fn from(basis: &'a PrepareInput) -> Self {
-        let PrepareInput {
-            context_tokens,
-            context_version,
-            anchor,
-            ..
-        } = basis;
-        Self {
-            transcript_tokens: *context_tokens,
-            context_version: *context_version,
-            anchor: anchor.as_ref(),
-        }
+        let PrepareInput { context_tokens, context_version, anchor, .. } = basis;
+        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
     }
 }
 
 impl<'a> From<&'a OwnedTurn> for Counters<'a> {
     fn from(owned: &'a OwnedTurn) -> Self {
-        let OwnedTurn {
-            context_tokens,
-            context_version,
-            anchor,
-            ..
-        } = owned;
-        Self {
-            transcript_tokens: *context_tokens,
-            context_version: *context_version,
-            anchor: anchor.as_ref(),
-        }
+        let OwnedTurn { context_tokens, context_version, anchor, .. } = owned;
+        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
     }
 }
 
 impl<'a> From<&'a Stats> for Counters<'a> {
     fn from(stats: &'a Stats) -> Self {
-        let Stats {
-            context_tokens,
-            version,
-            anchor,
-            ..
-        } = stats;
-        Self {
-            transcript_tokens: *context_tokens,
-            context_version: version.context,
-            anchor: anchor.as_ref(),
-        }
+        let Stats { context_tokens, version, anchor, .. } = stats;
+        Self { transcript_tokens: *context_tokens, context_version: version.context, anchor: anchor.as_ref() }
     }
 }
 
 impl<'a> From<&'a Tail> for Counters<'a> {
     fn from(tail: &'a Tail) -> Self {
-        let Tail {
-            tokens,
-            version,
-            anchor,
-            ..
-        } = tail;
-        Self {
-            transcript_tokens: *tokens,
-            context_version: version.context,
-            anchor: anchor.as_ref(),
-        }
+        let Tail { tokens, version, anchor, .. } = tail;
+        Self { transcript_tokens: *tokens, context_version: version.context, anchor: anchor.as_ref() }
     }
 }
 
@@ -166,19 +114,12 @@ pub(in crate::turn) struct Excerpt<'a> {
 impl<'a> Excerpt<'a> {
     /// The newest messages of the transcript.
     pub(in crate::turn) fn end(messages: &'a [Message]) -> Self {
-        Self {
-            is_end: true,
-            ..Self::whole(messages)
-        }
+        Self { is_end: true, ..Self::whole(messages) }
     }
 
     /// The whole transcript, or the parts that are not sent to every model.
     pub(in crate::turn) fn whole(messages: &'a [Message]) -> Self {
-        Self {
-            messages: Cow::Borrowed(messages),
-            results: Vec::new(),
-            is_end: false,
-        }
+        Self { messages: Cow::Borrowed(messages), results: Vec::new(), is_end: false }
     }
 }
 
@@ -194,73 +135,30 @@ pub(in crate::turn) struct PromptMessage<'a> {
 impl<'a> PromptMessage<'a> {
     /// Results that close a batch, without those that are already stored.
     pub(in crate::turn) fn of_answers(answers: &'a [Answer], overhead: u32) -> Self {
-        let counted = |answer: &'a Answer| {
-            (
-                &answer.part,
-                PartSize {
-                    tokens: answer.tokens,
-                    category: Category::ToolResults,
-                },
-            )
-        };
-        Self {
-            role: Role::Tool,
-            response: None,
-            parts: answers.iter().map(counted).collect(),
-            overhead,
-        }
+        let counted =
+            |answer: &'a Answer| (&answer.part, PartSize { tokens: answer.tokens, category: Category::ToolResults });
+        Self { role: Role::Tool, response: None, parts: answers.iter().map(counted).collect(), overhead }
     }
 
     /// Results that the counters already include.
     fn of_results(results: &'a [Part]) -> Self {
-        let counted = |part| {
-            (
-                part,
-                PartSize {
-                    tokens: 0,
-                    category: Category::ToolResults,
-                },
-            )
-        };
-        Self {
-            role: Role::Tool,
-            response: None,
-            parts: results.iter().map(counted).collect(),
-            overhead: 0,
-        }
+        let counted = |part| (part, PartSize { tokens: 0, category: Category::ToolResults });
+        Self { role: Role::Tool, response: None, parts: results.iter().map(counted).collect(), overhead: 0 }
     }
 
     /// A client's message with the user role.
     pub(in crate::turn) fn of_input(input: &'a InputMessage, estimator: Estimator) -> Self {
-        let parts = input
-            .parts
-            .iter()
-            .map(|part| (part, counted(part, Role::User, estimator)))
-            .collect();
-        Self {
-            role: Role::User,
-            response: None,
-            parts,
-            overhead: estimator.overhead(Role::User, &input.parts),
-        }
+        let parts = input.parts.iter().map(|part| (part, counted(part, Role::User, estimator))).collect();
+        Self { role: Role::User, response: None, parts, overhead: estimator.overhead(Role::User, &input.parts) }
     }
 
     /// Tokens of the message as sent to the model with the next prompt.
     pub(in crate::turn) fn sent_tokens(&self, model: &ResolvedModel) -> i64 {
-        self.tokens()
-            - self
-                .unsupported(model, true, true)
-                .map(|(_, tokens)| i64::from(tokens))
-                .sum::<i64>()
+        self.tokens() - self.unsupported(model, true, true).map(|(_, tokens)| i64::from(tokens)).sum::<i64>()
     }
 
     fn tokens(&self) -> i64 {
-        i64::from(self.overhead)
-            + self
-                .parts
-                .iter()
-                .map(|(_, size)| i64::from(size.tokens))
-                .sum::<i64>()
+        i64::from(self.overhead) + self.parts.iter().map(|(_, size)| i64::from(size.tokens)).sum::<i64>()
     }
 
     /// Whether it contains a tool call.
@@ -277,55 +175,27 @@ impl<'a> PromptMessage<'a> {
         in_loop: bool,
         in_calling_turn: bool,
     ) -> impl Iterator<Item = (Category, u32)> {
-        let place = reasoning::Place {
-            own: reasoning::is_own(model, self.response),
-            in_loop,
-            in_calling_turn,
-        };
-        let of_media = |part| {
-            unsupported_tokens(part, self.role, |media, role| {
-                cannot_read(model, media, role).is_some()
-            })
-        };
+        let place = reasoning::Place { own: reasoning::is_own(model, self.response), in_loop, in_calling_turn };
+        let of_media =
+            |part| unsupported_tokens(part, self.role, |media, role| cannot_read(model, media, role).is_some());
         self.parts.iter().map(move |(part, size)| {
             let unsent = reasoning::is_unsent(model, part, place);
-            (
-                size.category,
-                if unsent { size.tokens } else { of_media(part) },
-            )
+            (size.category, if unsent { size.tokens } else { of_media(part) })
         })
     }
 }
 
 impl<'a> From<&'a Message> for PromptMessage<'a> {
     fn from(message: &'a Message) -> Self {
-        let parts = message
-            .parts
-            .iter()
-            .map(|stored| (&stored.part, stored.size))
-            .collect();
-        Self {
-            role: message.role,
-            response: message.response.as_ref(),
-            parts,
-            overhead: message.overhead,
-        }
+        let parts = message.parts.iter().map(|stored| (&stored.part, stored.size)).collect();
+        Self { role: message.role, response: message.response.as_ref(), parts, overhead: message.overhead }
     }
 }
 
 impl<'a> From<&'a NewMessage> for PromptMessage<'a> {
     fn from(message: &'a NewMessage) -> Self {
-        let parts = message
-            .parts
-            .iter()
-            .map(|stored| (&stored.part, stored.size))
-            .collect();
-        Self {
-            role: message.role,
-            response: message.response.as_ref(),
-            parts,
-            overhead: message.overhead,
-        }
+        let parts = message.parts.iter().map(|stored| (&stored.part, stored.size)).collect();
+        Self { role: message.role, response: message.response.as_ref(), parts, overhead: message.overhead }
     }
 }
 
@@ -347,10 +217,7 @@ pub(in crate::turn) fn size_with<'c>(
 
 /// Tokens of a transcript that are not sent to a model, by category: media that are replaced by
 /// notes, reasoning, and items of another provider.
-pub(in crate::turn) fn unsupported(
-    model: &ResolvedModel,
-    excerpt: &Excerpt<'_>,
-) -> BTreeMap<Category, u32> {
+pub(in crate::turn) fn unsupported(model: &ResolvedModel, excerpt: &Excerpt<'_>) -> BTreeMap<Category, u32> {
     unsupported_from(0, model, excerpt, &[])
 }
 
@@ -358,11 +225,7 @@ pub(in crate::turn) fn unsupported(
 fn unsupported_from(
     first: usize,
     model: &ResolvedModel,
-    Excerpt {
-        messages,
-        results,
-        is_end,
-    }: &Excerpt<'_>,
+    Excerpt { messages, results, is_end }: &Excerpt<'_>,
     following: &[PromptMessage<'_>],
 ) -> BTreeMap<Category, u32> {
     let results = PromptMessage::of_results(results);
@@ -371,10 +234,7 @@ fn unsupported_from(
     let of_user = |role: &Role| *role == Role::User;
     // The last user message: reasoning after it is in the current loop. The end of a transcript may
     // begin in the middle of the loop.
-    let spoke = following
-        .iter()
-        .rposition(|message| of_user(&message.role))
-        .map(|at| before + at);
+    let spoke = following.iter().rposition(|message| of_user(&message.role)).map(|at| before + at);
     let spoke = spoke.or_else(|| messages.iter().rposition(|message| of_user(&message.role)));
     let loop_starts = spoke.map_or(usize::from(!is_end), |at| at + 1);
     let told = messages.iter().map(|it| (it.role, it.calls()));
@@ -383,9 +243,8 @@ fn unsupported_from(
     let calling = calling_turns(told);
     let mut unsupported = BTreeMap::new();
     let mut add = |at: usize, message: &PromptMessage<'_>| {
-        for (category, tokens) in message
-            .unsupported(model, at >= loop_starts, calling[at])
-            .filter(|(_, tokens)| *tokens > 0)
+        for (category, tokens) in
+            message.unsupported(model, at >= loop_starts, calling[at]).filter(|(_, tokens)| *tokens > 0)
         {
             let sum: &mut u32 = unsupported.entry(category).or_default();
             *sum = sum.saturating_add(tokens);
@@ -415,33 +274,19 @@ impl Engine {
         let Some(resolved) = model.resolved else {
             return Ok(Excerpt::default());
         };
-        let ModelDependent {
-            media,
-            reasoning,
-            items,
-        } = holds;
+        let ModelDependent { media, reasoning, items } = holds;
         let withheld = (reasoning || items) && model.withholds_parts();
         if !(media || withheld) || !size.has_unmeasured() {
             return Ok(Excerpt::default());
         }
         let excerpt = match size.is_anchored() {
             true => {
-                let messages = self
-                    .newest(key, |newest| size.is_suffix_sufficient(newest, SLACK))
-                    .await?;
-                Excerpt {
-                    messages: Cow::Owned(messages),
-                    results: Vec::new(),
-                    is_end: true,
-                }
+                let messages = self.newest(key, |newest| size.is_suffix_sufficient(newest, SLACK)).await?;
+                Excerpt { messages: Cow::Owned(messages), results: Vec::new(), is_end: true }
             }
             false => self.model_dependent(key, resolved, holds).await?,
         };
-        let results = if media {
-            self.store().open_results(key).await?
-        } else {
-            Vec::new()
-        };
+        let results = if media { self.store().open_results(key).await? } else { Vec::new() };
         Ok(Excerpt { results, ..excerpt })
     }
 
@@ -450,22 +295,11 @@ impl Engine {
         &self,
         key: &SessionKey,
         model: &ResolvedModel,
-        ModelDependent {
-            media: _,
-            reasoning,
-            items: _,
-        }: ModelDependent,
+        ModelDependent { media: _, reasoning, items: _ }: ModelDependent,
     ) -> Result<Excerpt<'static>, Error> {
         let with_reasoning = reasoning && CalledModel::from(model).withholds_parts();
-        let messages = self
-            .store()
-            .variable(key, with_reasoning, &[LATEST])
-            .await?;
-        Ok(Excerpt {
-            messages: Cow::Owned(messages),
-            results: Vec::new(),
-            is_end: false,
-        })
+        let messages = self.store().variable(key, with_reasoning, &[LATEST]).await?;
+        Ok(Excerpt { messages: Cow::Owned(messages), results: Vec::new(), is_end: false })
     }
 
     /// The newest messages without their text, in order: until `is_enough`, or up to a limit.
@@ -494,10 +328,7 @@ impl Engine {
 
 /// Tokens of messages as stored.
 pub(in crate::turn) fn transcript_tokens(messages: &[Message]) -> i64 {
-    messages
-        .iter()
-        .map(|message| i64::from(prune::size(message)))
-        .sum()
+    messages.iter().map(|message| i64::from(prune::size(message))).sum()
 }
 
 /// Bytes of a tool's definition.
@@ -546,41 +377,18 @@ mod tests {
             let model = model(dialect);
             let messages = conversation();
             let stored = [messages.clone(), vec![said.clone()]].concat();
-            let part = host_part(
-                said.parts[0].part.clone(),
-                Role::User,
-                false,
-                Estimator::Characters,
-            );
-            let mut following = new_message(
-                said.id.clone(),
-                Role::User,
-                vec![part],
-                None,
-                Estimator::Characters,
-            );
+            let part = host_part(said.parts[0].part.clone(), Role::User, false, Estimator::Characters);
+            let mut following = new_message(said.id.clone(), Role::User, vec![part], None, Estimator::Characters);
             (following.parts[0].size, following.overhead) = (said.parts[0].size, said.overhead);
             let size = |messages: &[Message], following: &[PromptMessage<'_>]| {
-                let counters = Counters {
-                    transcript_tokens: transcript_tokens(messages),
-                    context_version: 3,
-                    anchor: None,
-                };
+                let counters =
+                    Counters { transcript_tokens: transcript_tokens(messages), context_version: 3, anchor: None };
                 let size = own_size(&config, (&model).into(), counters);
-                shown(size_with(
-                    size,
-                    (&model).into(),
-                    &Excerpt::whole(messages),
-                    following,
-                ))
+                shown(size_with(size, (&model).into(), &Excerpt::whole(messages), following))
             };
             let before = size(&messages, &[(&following).into()]);
             let after = size(&stored, &[]);
-            assert_eq!(
-                before, after,
-                "{}: reasoning of the loop goes with no prompt after it",
-                dialect.name
-            );
+            assert_eq!(before, after, "{}: reasoning of the loop goes with no prompt after it", dialect.name);
         }
     }
 
@@ -593,10 +401,7 @@ mod tests {
             for answer in [2, 4, 6] {
                 let mut messages = conversation();
                 let response = messages[answer].response.as_mut().expect("an answer");
-                response.usage = Some(Usage {
-                    input: 700,
-                    ..Usage::default()
-                });
+                response.usage = Some(Usage { input: 700, ..Usage::default() });
                 let anchor = anchor(700, transcript_tokens(&messages[..=answer]));
                 let counters = Counters {
                     transcript_tokens: transcript_tokens(&messages),
@@ -606,18 +411,9 @@ mod tests {
                 let size = own_size(&config, (&model).into(), counters);
                 let whole = size_with(size, (&model).into(), &Excerpt::whole(&messages), &[]);
                 for from in 0..=answer {
-                    let end = if from == 0 {
-                        Excerpt::whole(&messages)
-                    } else {
-                        Excerpt::end(&messages[from..])
-                    };
+                    let end = if from == 0 { Excerpt::whole(&messages) } else { Excerpt::end(&messages[from..]) };
                     let found = size_with(size, (&model).into(), &end, &[]);
-                    assert_eq!(
-                        shown(found),
-                        shown(whole),
-                        "{} {answer} {from}",
-                        dialect.name
-                    );
+                    assert_eq!(shown(found), shown(whole), "{} {answer} {from}", dialect.name);
                 }
             }
         }

@@ -53,11 +53,7 @@ impl Engine {
     /// How a session's tokens are distributed, for this model or the session's own. Takes one
     /// statement, unless there are compactions to list, messages whose size depends on the model,
     /// or a ratio that was not read in the last 30 s.
-    pub async fn context_stats(
-        &self,
-        key: &SessionKey,
-        model: Option<&str>,
-    ) -> Result<ContextStats, Error> {
+    pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
         let stats = self.store().stats(key).await?;
         let mut stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         let mut request = stats.request.take().unwrap_or_default();
@@ -65,11 +61,7 @@ impl Engine {
             stats.config.tools = tools; // a client that names the tools with each turn will name them again
         }
         let step = stats.step.max(1);
-        let request = if stats.step == 0 {
-            TurnRequest::default()
-        } else {
-            request
-        };
+        let request = if stats.step == 0 { TurnRequest::default() } else { request };
         let config = &stats.config;
         let model = model.or(request.model.as_deref());
         let model = self.model(model.unwrap_or(&config.model))?;
@@ -77,19 +69,12 @@ impl Engine {
         let budget = budget(&policy.context, &model)?;
         let call = PromptCall::new(config, &request, step, false, &model);
         let size = call.size_of_all((&stats).into());
-        let excerpt = self
-            .excerpt(key, &size, call.model, stats.model_dependent)
-            .await?;
+        let excerpt = self.excerpt(key, &size, call.model, stats.model_dependent).await?;
         let context = size_with(size, call.model, &excerpt, &[]);
         let size = context.size();
-        let excerpt = match context.is_anchored()
-            && (stats.model_dependent.media || stats.model_dependent.items)
-        {
+        let excerpt = match context.is_anchored() && (stats.model_dependent.media || stats.model_dependent.items) {
             // The categories are those of the whole transcript.
-            true => {
-                self.model_dependent(key, &model, stats.model_dependent)
-                    .await?
-            }
+            true => self.model_dependent(key, &model, stats.model_dependent).await?,
             false => excerpt,
         };
         let ledger = &stats.ledger.less(&unsupported(&model, &excerpt));
@@ -106,11 +91,7 @@ impl Engine {
             used: size.count.tokens,
         };
         let (breakdown, tools) = measured(&whole);
-        let starts_at = compact::trigger::starts_at(
-            &policy.context.compaction,
-            budget,
-            model.provider.is_local(),
-        );
+        let starts_at = compact::trigger::starts_at(&policy.context.compaction, budget, model.provider.is_local());
         let learnt = self.ratio(&key.tenant, &model.reference).await;
         let compactions = match stats.has_compactions {
             true => self.store().compactions(key, None, RECENT).await?,
@@ -141,10 +122,7 @@ fn measured(whole: &BreakdownInput<'_>) -> (Breakdown, Vec<(String, ToolCategory
     let deferred = tools.filter(|tool| tool.deferred).map(definition_bytes);
     let bytes = blocks.chain(deferred).sum();
     let (breakdown, sized) = count_without_blocking(bytes, estimator, || {
-        (
-            breakdown(whole),
-            largest_tools(&config.tools, whole.supports_tools, estimator),
-        )
+        (breakdown(whole), largest_tools(&config.tools, whole.supports_tools, estimator))
     });
     let named = |(tool, tokens): (&Tool, u32)| (tool.name.clone(), tool.category, tokens);
     (breakdown, sized.into_iter().map(named).collect())

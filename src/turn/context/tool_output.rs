@@ -27,9 +27,7 @@ impl Engine {
         }
         let whole = join(&texts);
         let id: BlobId = derive::blob(whole.as_bytes());
-        self.store
-            .put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes())
-            .await?;
+        self.store.put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes()).await?;
         let full_bytes = u64::try_from(whole.len()).unwrap_or(u64::MAX);
         result.truncation = Some(Truncation {
             original_chars: cut.original_chars,
@@ -45,29 +43,17 @@ impl Engine {
 
 /// The distinct blobs that a result refers to: its full output, if it was truncated, and its media.
 pub(in crate::turn) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
-    let whole = result
-        .truncation
-        .as_ref()
-        .map(|truncation| &truncation.full_output);
-    let media = result
-        .media()
-        .filter_map(|media| media.blob())
-        .map(|kept| &kept.id);
+    let whole = result.truncation.as_ref().map(|truncation| &truncation.full_output);
+    let media = result.media().filter_map(|media| media.blob()).map(|kept| &kept.id);
     let all: BTreeSet<&BlobId> = whole.into_iter().chain(media).collect();
     all.into_iter().cloned().collect()
 }
 
 /// Replaces the texts of a result, at the position of the first text. Media keep their order.
 fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
-    let first = result
-        .parts
-        .iter()
-        .position(|given| given.text().is_some())
-        .unwrap_or(0);
+    let first = result.parts.iter().position(|given| given.text().is_some()).unwrap_or(0);
     result.parts.retain(|given| given.media().is_some());
-    result
-        .parts
-        .splice(first..first, texts.into_iter().map(OutputPart::Text));
+    result.parts.splice(first..first, texts.into_iter().map(OutputPart::Text));
 }
 
 #[cfg(test)]
@@ -79,14 +65,7 @@ mod tests {
     fn result(parts: Vec<OutputPart>) -> ToolResult {
         let call = CallId::new("c");
         let name = "look".to_owned();
-        ToolResult {
-            call,
-            name,
-            parts,
-            outcome: ToolOutcome::Success,
-            truncation: None,
-            display_text: String::new(),
-        }
+        ToolResult { call, name, parts, outcome: ToolOutcome::Success, truncation: None, display_text: String::new() }
     }
 
     /// Row D4
@@ -98,10 +77,7 @@ mod tests {
                 vec![picture("a"), "cut".into(), picture("b")],
             ),
             (vec!["long".into(), "longer".into()], vec!["cut".into()]),
-            (
-                vec!["long".into(), picture("a")],
-                vec!["cut".into(), picture("a")],
-            ),
+            (vec!["long".into(), picture("a")], vec!["cut".into(), picture("a")]),
         ];
         for (parts, expected) in table {
             let mut result = result(parts);
@@ -112,12 +88,7 @@ mod tests {
 
     #[test]
     fn a_result_refers_to_each_of_its_blobs_once() {
-        let shown = result(vec![
-            picture("b"),
-            "text".into(),
-            picture("a"),
-            picture("b"),
-        ]);
+        let shown = result(vec![picture("b"), "text".into(), picture("a"), picture("b")]);
         assert_eq!(blobs_of(&shown), [BlobId::new("a"), BlobId::new("b")]);
         assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
     }

@@ -10,16 +10,15 @@ use crate::{
         size::ContextSize,
     },
     model::{
-        Message, NewContent, Prompt, SessionConfig, SessionKey, TenantId, Tool, ToolSet,
-        Transcript,
+        Message, NewContent, Prompt, SessionConfig, SessionKey, TenantId, Tool, ToolSet, Transcript,
         command::{CountTokens, TurnRequest},
     },
     provider::registry::ResolvedModel,
     turn::{
         Error,
         context::{
-            estimators::template, measured::unstored, media::cannot_read, prompt_call::PromptCall,
-            reasoning, session_view::SessionView,
+            estimators::template, measured::unstored, media::cannot_read, prompt_call::PromptCall, reasoning,
+            session_view::SessionView,
         },
         engine::Engine,
     },
@@ -43,20 +42,8 @@ struct SessionPrompt {
 impl Engine {
     /// Counts tokens. If the provider cannot count, or the model has no known tokenizer, the
     /// numbers are estimates and marked as such.
-    pub async fn count_tokens(
-        &self,
-        tenant: TenantId,
-        command: CountTokens,
-    ) -> Result<Counts, Error> {
-        let CountTokens {
-            session,
-            model,
-            messages,
-            contents,
-            system,
-            tools,
-            exact,
-        } = command;
+    pub async fn count_tokens(&self, tenant: TenantId, command: CountTokens) -> Result<Counts, Error> {
+        let CountTokens { session, model, messages, contents, system, tools, exact } = command;
         let mut tools = tools;
         if let Some(tools) = &mut tools {
             self.resolve_tools(&tenant, tools).await?;
@@ -68,11 +55,9 @@ impl Engine {
                 _memory = Some(self.reserve_session_memory(&key, 0).await?);
                 self.session_prompt(&key).await?
             }
-            None => SessionPrompt {
-                model: self.rules.models.default_model.clone(),
-                system,
-                ..SessionPrompt::default()
-            },
+            None => {
+                SessionPrompt { model: self.rules.models.default_model.clone(), system, ..SessionPrompt::default() }
+            }
         };
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
         let measured = ground.view.as_ref().and_then(|view| {
@@ -85,15 +70,12 @@ impl Engine {
         // Counts the prompt that would be sent. For example, not every reasoning model is sent a
         // forced tool call.
         let request = TurnRequest::default();
-        let call =
-            PromptCall::new(&ground.config, &request, FIRST_STEP, false, &model).with_tools(&tools);
+        let call = PromptCall::new(&ground.config, &request, FIRST_STEP, false, &model).with_tools(&tools);
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
         ground.messages.extend(messages.into_iter().map(unstored));
         // Leaves out media that the model would not read.
-        leave_out(&mut ground.messages, &model.reference, |media, role| {
-            cannot_read(&model, media, role)
-        });
+        leave_out(&mut ground.messages, &model.reference, |media, role| cannot_read(&model, media, role));
         let messages = reasoning::as_sent(&model, &ground.messages).into_owned();
         let arranged = |messages| model.provider.arrangement(&ground.system, messages);
         let all = arranged(&messages);
@@ -109,12 +91,7 @@ impl Engine {
             measured,
             arranged: (all.clone(), all.less(&before)),
         };
-        let reported = if exact {
-            self.reported(&tenant, &model, &call, &counting, &contents)
-                .await?
-        } else {
-            None
-        };
+        let reported = if exact { self.reported(&tenant, &model, &call, &counting, &contents).await? } else { None };
         // Counting a long conversation takes a while, so that it runs on a blocking thread. The
         // place is held until the count is done, even if the caller disconnects.
         let place = self.counts.acquire(&tenant).await;
@@ -203,9 +180,7 @@ mod tests {
                 other => panic!("{other}"),
             };
             roles[at] += 1;
-            letters += message["content"]
-                .as_str()
-                .map_or(0, |text| text.len() as i64);
+            letters += message["content"].as_str().map_or(0, |text| text.len() as i64);
         }
         (roles, letters)
     }

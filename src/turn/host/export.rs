@@ -28,18 +28,10 @@ const READ_BYTES: i64 = 8 << 20;
 
 impl Engine {
     /// Of the calls that results after `place` may answer, those whose arguments are text.
-    pub async fn text_calls_before(
-        &self,
-        key: &SessionKey,
-        at: Option<Seq>,
-        place: Seq,
-    ) -> Result<CustomCalls, Error> {
+    pub async fn text_calls_before(&self, key: &SessionKey, at: Option<Seq>, place: Seq) -> Result<CustomCalls, Error> {
         let mut calls = CustomCalls::default();
         let page = Page::Before(Seq(place.0.saturating_add(1)));
-        let read = self
-            .store
-            .messages_within(key, View::All, at, page, (READ, READ_BYTES))
-            .await?;
+        let read = self.store.messages_within(key, View::All, at, page, (READ, READ_BYTES)).await?;
         for PlacedMessage { message, .. } in read.items {
             calls.add(&message);
             if message.role != Role::Tool {
@@ -68,11 +60,7 @@ impl Engine {
                 bytes = with;
             }
         }
-        let memory = if bytes > 0 {
-            Some(self.reserve_memory(&key.tenant, bytes).await?)
-        } else {
-            None
-        };
+        let memory = if bytes > 0 { Some(self.reserve_memory(&key.tenant, bytes).await?) } else { None };
         let mut contents = Contents::default();
         for (id, bytes) in wanted {
             if let Some(content) = self.content(&key.tenant, id, bytes).await? {

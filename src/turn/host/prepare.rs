@@ -14,8 +14,8 @@ use crate::{
         prune::{Pruning, choose, is_due},
     },
     model::{
-        AppliedMessage, Category, CompactionState, PrepareReport, PromptFormat, PruneReport,
-        SessionKey, TenantId, TokenCount,
+        AppliedMessage, Category, CompactionState, PrepareReport, PromptFormat, PruneReport, SessionKey, TenantId,
+        TokenCount,
         command::PrepareContext,
         compaction::{CompactionPolicy, Trigger},
         config::PrunePolicy,
@@ -97,10 +97,7 @@ impl Engine {
         let view = self.session_view(key).await?;
         let done = self.prepared(key, command).await?;
         if let Some(turn) = &view.session.current_turn {
-            return Err(Error::TurnInProgress {
-                turn: turn.clone(),
-                last: view.session.last_seq,
-            });
+            return Err(Error::TurnInProgress { turn: turn.clone(), last: view.session.last_seq });
         }
         let model = view.model(command.model.as_deref());
         let model = self.model_to_call(model, &view.session.config).await?;
@@ -120,19 +117,9 @@ impl Engine {
         let policy = self.policy(&view.session.config)?.context;
         let budget = budget(&policy, &model)?;
         if let Some(report) = done {
-            return self
-                .fitting(key, &view, &model, command.format, budget)
-                .await
-                .map(|shown| Some((shown, report)));
+            return self.fitting(key, &view, &model, command.format, budget).await.map(|shown| Some((shown, report)));
         }
-        let due = |at_most| {
-            compact::trigger::due(
-                &policy.compaction,
-                budget,
-                at_most,
-                model.provider.is_local(),
-            )
-        };
+        let due = |at_most| compact::trigger::due(&policy.compaction, budget, at_most, model.provider.is_local());
         let now = due(size.at_most());
         if let Some((pruning, report)) = view.due(&policy.prune, &model, budget, now.is_some()) {
             if so_far.report.is_none() && due(report.pruned.at_most()).is_none() {
@@ -140,8 +127,7 @@ impl Engine {
                 let report = PrepareReport { applied, ..report };
                 return self.prune_for(key, command, &view, &pruning, report).await;
             }
-            self.prune_first(key, &view, &pruning, report, so_far)
-                .await?;
+            self.prune_first(key, &view, &pruning, report, so_far).await?;
             return Ok(None);
         }
         let report = so_far.report(&size.count);
@@ -149,43 +135,23 @@ impl Engine {
         // window.
         let exceeds = !budget.assumed && size.count.tokens > budget.window;
         if let Some(trigger) = now.filter(|_| report.compaction.is_none() || exceeds)
-            && self
-                .compact_for(
-                    key,
-                    &view,
-                    &policy.compaction,
-                    (&model, budget),
-                    trigger,
-                    report,
-                )
-                .await?
+            && self.compact_for(key, &view, &policy.compaction, (&model, budget), trigger, report).await?
         {
             return Ok(None);
         }
-        let shown = self
-            .fitting(key, &view, &model, command.format, budget)
-            .await?;
-        let report = PrepareReport {
-            compacted: size.count,
-            ..report.clone()
-        };
+        let shown = self.fitting(key, &view, &model, command.format, budget).await?;
+        let report = PrepareReport { compacted: size.count, ..report.clone() };
         let known = self.remember_prepared(key, command, &report).await?;
         Ok(Some((shown, known.unwrap_or(report))))
     }
 
     /// What the same request did before.
-    async fn prepared(
-        &self,
-        key: &SessionKey,
-        command: &PrepareContext,
-    ) -> Result<Option<PrepareReport>, Error> {
+    async fn prepared(&self, key: &SessionKey, command: &PrepareContext) -> Result<Option<PrepareReport>, Error> {
         let Some(request) = &command.idempotency.request else {
             return Ok(None);
         };
         let remembered = self.store.stored_request(key, request).await?;
-        remembered
-            .map(|remembered| same(&remembered, command))
-            .transpose()
+        remembered.map(|remembered| same(&remembered, command)).transpose()
     }
 
     /// Prunes, and remembers the outcome in the same transaction. A request without a key is
@@ -203,22 +169,15 @@ impl Engine {
         };
         let led = codec::receipt::write_prepare_report(&report);
         let version = view.session.context_version;
-        let cleared = self
-            .clear(key, pruning, planned, version, (&command.idempotency, &led))
-            .await?;
+        let cleared = self.clear(key, pruning, planned, version, (&command.idempotency, &led)).await?;
         let (Some(cleared), None) = (cleared, &command.idempotency.request) else {
             return Ok(None);
         };
-        let report = PrepareReport {
-            prune: Some(cleared),
-            ..report
-        };
+        let report = PrepareReport { prune: Some(cleared), ..report };
         let view = self.session_view(key).await?;
         let model = self.model(view.model(command.model.as_deref()))?;
         let budget = budget(&self.policy(&view.session.config)?.context, &model)?;
-        self.fitting(key, &view, &model, command.format, budget)
-            .await
-            .map(|shown| Some((shown, report)))
+        self.fitting(key, &view, &model, command.format, budget).await.map(|shown| Some((shown, report)))
     }
 
     /// Prunes before other actions. The outcome of all actions is remembered at the end.
@@ -232,9 +191,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let planned = report.prune.clone().unwrap_or_default();
         let version = view.session.context_version;
-        let cleared = self
-            .clear(key, pruning, planned, version, (&unkeyed(), ""))
-            .await?;
+        let cleared = self.clear(key, pruning, planned, version, (&unkeyed(), "")).await?;
         let Some(cleared) = cleared else {
             return Ok(());
         };
@@ -264,15 +221,9 @@ impl Engine {
         report: &mut PrepareReport,
     ) -> Result<bool, Error> {
         let survey = self.compaction_input(key, view, model, budget).await?;
-        let order =
-            CompactionRequest::of_policy(policy, &survey, trigger, None, report.prune.is_some());
-        let timeout = self
-            .limits(&view.session.config, &view.request)
-            .turn_timeout;
-        match self
-            .compact_now(key, &survey, &order, self.compaction_stop_reason(timeout))
-            .await?
-        {
+        let order = CompactionRequest::of_policy(policy, &survey, trigger, None, report.prune.is_some());
+        let timeout = self.limits(&view.session.config, &view.request).turn_timeout;
+        match self.compact_now(key, &survey, &order, self.compaction_stop_reason(timeout)).await? {
             CompactionAttempt::Nothing => Ok(false),
             CompactionAttempt::Changed => Ok(true),
             CompactionAttempt::Ended(made) => {
@@ -294,19 +245,9 @@ impl Engine {
         if command.idempotency.request.is_none() {
             return Ok(None);
         }
-        let pruned_at = report
-            .prune
-            .as_ref()
-            .and_then(|prune| prune.at)
-            .map_or(0, |seq| seq.0);
-        let led = format!(
-            "{pruned_at}{}",
-            codec::receipt::write_prepare_report(report)
-        );
-        let first = self
-            .store
-            .store_request_result(key, &command.idempotency, &led)
-            .await?;
+        let pruned_at = report.prune.as_ref().and_then(|prune| prune.at).map_or(0, |seq| seq.0);
+        let led = format!("{pruned_at}{}", codec::receipt::write_prepare_report(report));
+        let first = self.store.store_request_result(key, &command.idempotency, &led).await?;
         first.map(|first| same(&first, command)).transpose()
     }
 
@@ -327,24 +268,10 @@ impl Engine {
         if budget.assumed || used <= budget.window {
             return self.shown(key, view, model, shape).await;
         }
-        let shares = self
-            .context_stats(key, Some(&model.reference))
-            .await?
-            .breakdown
-            .shares;
-        let largest = shares
-            .iter()
-            .filter(|share| share.in_total())
-            .max_by_key(|share| share.tokens);
-        let largest = largest.map_or(
-            ContextCategory::User,
-            |CategoryTokens { occupant, .. }| *occupant,
-        );
-        Err(Error::ContextOverflow {
-            used,
-            window: budget.window,
-            largest,
-        })
+        let shares = self.context_stats(key, Some(&model.reference)).await?.breakdown.shares;
+        let largest = shares.iter().filter(|share| share.in_total()).max_by_key(|share| share.tokens);
+        let largest = largest.map_or(ContextCategory::User, |CategoryTokens { occupant, .. }| *occupant);
+        Err(Error::ContextOverflow { used, window: budget.window, largest })
     }
 }
 
@@ -373,12 +300,8 @@ impl SessionView {
             return None;
         }
         // The measured size does not apply to a pruned prompt.
-        let left =
-            size.with_rewritten_transcript(self.session.context_tokens - i64::from(pruning.saved));
-        let left = left
-            .without_unsupported(self.unsupported_without_results(model))
-            .size()
-            .count;
+        let left = size.with_rewritten_transcript(self.session.context_tokens - i64::from(pruning.saved));
+        let left = left.without_unsupported(self.unsupported_without_results(model)).size().count;
         let prune: PruneReport = report(&pruning, rebilled);
         let report = PrepareReport {
             before: before.count,
@@ -408,9 +331,6 @@ fn same(remembered: &StoredRequest, command: &PrepareContext) -> Result<PrepareR
         Some(request) if remembered.hash != command.idempotency.hash => {
             Err(Error::IdempotencyMismatch(request.clone()))
         }
-        Some(_) | None => {
-            Ok(codec::receipt::read_prepare_report(&remembered.result)
-                .map_err(store::Error::from)?)
-        }
+        Some(_) | None => Ok(codec::receipt::read_prepare_report(&remembered.result).map_err(store::Error::from)?),
     }
 }

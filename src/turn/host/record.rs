@@ -11,15 +11,14 @@ use crate::{
         size::{ContextSize, Counters, ReportedCall, Size},
     },
     model::{
-        Anchor, Content, FinishReason, Message, ModelResponse, Role, Seq, SessionConfig,
-        SessionKey, TenantId, Usage, UsagePurpose, UsageReceipt, command::RecordUsage,
-        ledger::ModelDependent,
+        Anchor, Content, FinishReason, Message, ModelResponse, Role, Seq, SessionConfig, SessionKey, TenantId, Usage,
+        UsagePurpose, UsageReceipt, command::RecordUsage, ledger::ModelDependent,
     },
     provider::registry::ResolvedModel,
     session::usage::Report,
     store::{
-        self, idempotency::StoredRequest, import::Tail, session::Session,
-        usage::TranscriptDistance, version::transcript_of,
+        self, idempotency::StoredRequest, import::Tail, session::Session, usage::TranscriptDistance,
+        version::transcript_of,
     },
     turn::{
         Error,
@@ -39,8 +38,7 @@ use crate::{
 
 /// What the first request with the same id recorded. Returns `None` if this is the first one.
 fn repeated(tail: &Tail, command: &RecordUsage) -> Result<Option<UsageReceipt>, Error> {
-    let (Some(StoredRequest { hash, result }), Some(request)) =
-        (&tail.stored_request, &command.idempotency.request)
+    let (Some(StoredRequest { hash, result }), Some(request)) = (&tail.stored_request, &command.idempotency.request)
     else {
         return Ok(None);
     };
@@ -77,19 +75,10 @@ impl Engine {
 
     /// One attempt. Returns `None` if the transcript changed between the read and the write, or a
     /// concurrent repetition of the request was stored first.
-    async fn try_record(
-        &self,
-        key: &SessionKey,
-        command: &RecordUsage,
-    ) -> Result<Option<(UsageReceipt, f64)>, Error> {
-        let tail = self
-            .store
-            .tail(key, command.idempotency.request.as_ref())
-            .await?;
+    async fn try_record(&self, key: &SessionKey, command: &RecordUsage) -> Result<Option<(UsageReceipt, f64)>, Error> {
+        let tail = self.store.tail(key, command.idempotency.request.as_ref()).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let Session {
-            config, revision, ..
-        } = self.session(key).await?;
+        let Session { config, revision, .. } = self.session(key).await?;
         let reference = command.model.as_deref().unwrap_or(&config.model);
         // A host may call models that this server does not have. Their usage is counted, but not
         // used for calibration.
@@ -108,24 +97,15 @@ impl Engine {
         let models = (model.as_ref(), own.as_ref());
         let answer = message.as_ref();
         let variable = ModelDependentMessages::default();
-        let mut call = HostCall {
-            command,
-            tail: &tail,
-            config: &config,
-            reference,
-            models,
-            variable,
-            answer,
-        };
+        let mut call = HostCall { command, tail: &tail, config: &config, reference, models, variable, answer };
         call.variable = self.variable(key, &call, since).await?;
         let window = self.window_of(model.as_ref(), &config);
         let described = call.reported_prompt(since);
         let described = described.filter(|described| call.is_believed(described, window));
         let (recorded, measured) = call.outcome(described);
         let ratio = self.ratio(&key.tenant, reference).await;
-        let info = message
-            .as_ref()
-            .map(|message| codec::message::encode_info(&info(message, reference, &command.usage)));
+        let info =
+            message.as_ref().map(|message| codec::message::encode_info(&info(message, reference, &command.usage)));
         let report = Report {
             fence: tail.version.fence(),
             context_version: tail.version.context,
@@ -151,13 +131,9 @@ impl Engine {
         if let (Some(model), Some(_)) = (&model, described)
             && self.is_instructive(&key.tenant, model, tail.tokens)
         {
-            self.learn_from(key, model, message.as_ref(), command.usage.input)
-                .await;
+            self.learn_from(key, model, message.as_ref(), command.usage.input).await;
         }
-        Ok(Some((
-            recorded,
-            self.calibration(&key.tenant, reference).await?.ratio,
-        )))
+        Ok(Some((recorded, self.calibration(&key.tenant, reference).await?.ratio)))
     }
 
     fn window_of(&self, model: Option<&ResolvedModel>, config: &SessionConfig) -> Option<u32> {
@@ -174,13 +150,8 @@ impl Engine {
         let Some(id) = &command.message else {
             return Ok((None, None));
         };
-        let found = self
-            .store
-            .messages_by_id(key, std::slice::from_ref(id))
-            .await?
-            .remove(id);
-        let found =
-            found.filter(|message| message.role == Role::Assistant && message.voided_at.is_none());
+        let found = self.store.messages_by_id(key, std::slice::from_ref(id)).await?.remove(id);
+        let found = found.filter(|message| message.role == Role::Assistant && message.voided_at.is_none());
         let message = found.ok_or_else(|| Error::MessageNotFound(id.clone()))?;
         Ok((Some(message), self.store.distance_to_end(key, id).await?))
     }
@@ -193,33 +164,23 @@ impl Engine {
         call: &HostCall<'_>,
         since: Option<TranscriptDistance>,
     ) -> Result<ModelDependentMessages, Error> {
-        let ModelDependent {
-            media,
-            reasoning,
-            items,
-        } = call.tail.model_dependent;
+        let ModelDependent { media, reasoning, items } = call.tail.model_dependent;
         if !(media || reasoning || items) {
             return Ok(ModelDependentMessages::default());
         }
         let [called, own] = call.models();
         let with_reasoning = called.withholds_parts() || own.withholds_parts();
-        let all = self
-            .store
-            .variable(key, with_reasoning, &[LATEST, call.before()])
-            .await?;
+        let all = self.store.variable(key, with_reasoning, &[LATEST, call.before()]).await?;
         if all.iter().all(|message| message.parts.is_empty()) {
             return Ok(ModelDependentMessages::default());
         }
         let counters = Counters::from(call.tail);
-        let [of_called, of_own] = [called, own]
-            .map(|model| own_size(call.config, model, counters).non_transcript_tokens());
+        let [of_called, of_own] =
+            [called, own].map(|model| own_size(call.config, model, counters).non_transcript_tokens());
         let since_call = counters.since_call(of_called.max(of_own));
         let new = since_call.max(since.map_or(0, |since| since.tokens));
         let newest = match new > 0 {
-            true => {
-                self.newest(key, |newest| transcript_tokens(newest) > 2 * new + SLACK)
-                    .await?
-            }
+            true => self.newest(key, |newest| transcript_tokens(newest) > 2 * new + SLACK).await?,
             false => Vec::new(),
         };
         Ok(ModelDependentMessages { all, newest })
@@ -228,21 +189,12 @@ impl Engine {
     /// Calibrates with the prompt that the host sent: the messages before the response. This runs
     /// in the foreground, so that the response contains the new ratio. A failure only skips the
     /// calibration.
-    async fn learn_from(
-        &self,
-        key: &SessionKey,
-        model: &ResolvedModel,
-        answer: Option<&Message>,
-        reported: u32,
-    ) {
+    async fn learn_from(&self, key: &SessionKey, model: &ResolvedModel, answer: Option<&Message>, reported: u32) {
         let learnt = async {
             let mut view = self.session_view(key).await?;
-            view.messages
-                .retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
+            view.messages.retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
             // The host sent notes in place of media that the model cannot read.
-            leave_out(&mut view.messages, &model.reference, |media, role| {
-                cannot_read(model, media, role)
-            });
+            leave_out(&mut view.messages, &model.reference, |media, role| cannot_read(model, media, role));
             let prompt = self.prompt(&view, model)?;
             self.learn_now(&key.tenant, model, prompt, reported).await
         };
@@ -263,10 +215,7 @@ struct ModelDependentMessages {
 
 /// The messages before a seq.
 fn sent(messages: &[Message], before: Seq) -> &[Message] {
-    let count = messages
-        .iter()
-        .rposition(|message| message.seq < before)
-        .map_or(0, |last| last + 1);
+    let count = messages.iter().rposition(|message| message.seq < before).map_or(0, |last| last + 1);
     &messages[..count]
 }
 
@@ -291,11 +240,7 @@ impl HostCall<'_> {
     fn reported_prompt(&self, since: Option<TranscriptDistance>) -> Option<ReportedPrompt> {
         let sent = self.command.version?;
         let now = self.tail.version.number();
-        let Usage {
-            input,
-            provider_tool_calls,
-            ..
-        } = self.command.usage;
+        let Usage { input, provider_tool_calls, .. } = self.command.usage;
         // If the provider's own tools ran, the reported usage is the sum of several rounds.
         if self.command.purpose != UsagePurpose::Turn || input == 0 || provider_tool_calls > 0 {
             return None;
@@ -304,19 +249,12 @@ impl HostCall<'_> {
             (Some(message), Some(since)) => {
                 let answer = prune::size(message);
                 let before = self.tail.tokens - since.tokens - i64::from(answer);
-                let only_appends =
-                    since.version == Some(transcript_of(sent)) && sent + 1 + since.later == now;
-                only_appends.then_some(ReportedPrompt {
-                    transcript: before,
-                    answer: Some(answer),
-                })
+                let only_appends = since.version == Some(transcript_of(sent)) && sent + 1 + since.later == now;
+                only_appends.then_some(ReportedPrompt { transcript: before, answer: Some(answer) })
             }
             (Some(_), None) => None,
             (None, _) => {
-                let prompt = ReportedPrompt {
-                    transcript: self.tail.tokens,
-                    answer: None,
-                };
+                let prompt = ReportedPrompt { transcript: self.tail.tokens, answer: None };
                 (sent == now).then_some(prompt)
             }
         }
@@ -325,15 +263,9 @@ impl HostCall<'_> {
     /// Whether the reported usage is plausible as the size of the prompt.
     fn is_believed(&self, described: &ReportedPrompt, window: Option<u32>) -> bool {
         let [called, _] = self.models();
-        let counters = Counters {
-            transcript_tokens: described.transcript,
-            anchor: None,
-            ..self.tail.into()
-        };
-        let of_models_choice = sent(&self.variable.all, self.before())
-            .iter()
-            .map(prune::size)
-            .fold(0, u32::saturating_add);
+        let counters = Counters { transcript_tokens: described.transcript, anchor: None, ..self.tail.into() };
+        let of_models_choice =
+            sent(&self.variable.all, self.before()).iter().map(prune::size).fold(0, u32::saturating_add);
         let estimated = own_size(self.config, called, counters).size().count.tokens;
         let prompt = SentPrompt {
             estimated,
@@ -341,36 +273,22 @@ impl HostCall<'_> {
             has_unknown_parts: self.tail.model_dependent.media,
             window,
         };
-        is_believed(
-            self.reference,
-            prompt,
-            (self.command.usage.input, estimated),
-        )
+        is_believed(self.reference, prompt, (self.command.usage.input, estimated))
     }
 
     /// The response, and the size that the call measured.
     fn outcome(&self, described: Option<ReportedPrompt>) -> (UsageReceipt, Option<Anchor>) {
         let usage = &self.command.usage;
         let Some(ReportedPrompt { transcript, answer }) = described else {
-            return (
-                UsageReceipt {
-                    estimate: None,
-                    size: self.next(None).count,
-                },
-                None,
-            );
+            return (UsageReceipt { estimate: None, size: self.next(None).count }, None);
         };
         let [named, _] = self.models();
         let (called, _) = self.models;
-        let counters = Counters {
-            transcript_tokens: transcript,
-            ..self.tail.into()
-        };
+        let counters = Counters { transcript_tokens: transcript, ..self.tail.into() };
         let size = self.size(named, counters, self.before());
         let predicted = size.size().count;
         let written = self.answer.map(|message| &message.parts);
-        let of_loop = called
-            .map(|model| reasoning::tool_loop(model, sent(&self.variable.all, self.before())));
+        let of_loop = called.map(|model| reasoning::tool_loop(model, sent(&self.variable.all, self.before())));
         let of_loop = of_loop.unwrap_or_default();
         let measured = size.anchor_after(ReportedCall {
             model: self.reference,
@@ -392,32 +310,20 @@ impl HostCall<'_> {
         });
         let estimate = compared(&predicted, usage);
         let size = self.next(Some(&measured)).count;
-        (
-            UsageReceipt {
-                estimate: Some(estimate),
-                size,
-            },
-            Some(measured),
-        )
+        (UsageReceipt { estimate: Some(estimate), size }, Some(measured))
     }
 
     /// The size of the session's next prompt, after the report.
     fn next(&self, measured: Option<&Anchor>) -> Size {
         let [_, own] = self.models();
-        let counters = Counters {
-            anchor: measured.or(self.tail.anchor.as_ref()),
-            ..self.tail.into()
-        };
+        let counters = Counters { anchor: measured.or(self.tail.anchor.as_ref()), ..self.tail.into() };
         self.size(own, counters, LATEST).size()
     }
 
     /// The called model, and the session's own.
     fn models(&self) -> [CalledModel<'_>; 2] {
         let (called, own) = self.models;
-        [
-            CalledModel::named(self.reference, called),
-            CalledModel::named(&self.config.model, own),
-        ]
+        [CalledModel::named(self.reference, called), CalledModel::named(&self.config.model, own)]
     }
 
     /// The end of the prompt that was sent: before the response, or after all messages.
@@ -426,12 +332,7 @@ impl HostCall<'_> {
     }
 
     /// The size of a prompt of the messages before a seq.
-    fn size<'c>(
-        &self,
-        model: CalledModel<'_>,
-        counters: Counters<'c>,
-        before: Seq,
-    ) -> ContextSize<'c> {
+    fn size<'c>(&self, model: CalledModel<'_>, counters: Counters<'c>, before: Seq) -> ContextSize<'c> {
         let size = own_size(self.config, model, counters);
         let ModelDependentMessages { all, newest } = &self.variable;
         let excerpt = match size.is_anchored() {
@@ -444,43 +345,21 @@ impl HostCall<'_> {
 
 /// The stored metadata of a message, with the usage.
 fn info(message: &Message, reference: &str, usage: &Usage) -> MessageInfo {
-    let Message {
-        response,
-        metadata,
-        queued,
-        ..
-    } = message.clone();
+    let Message { response, metadata, queued, .. } = message.clone();
     let response = response.unwrap_or_else(|| unreported(message, reference));
-    let response = Some(ModelResponse {
-        usage: Some(usage.clone()),
-        ..response
-    });
-    MessageInfo {
-        response,
-        metadata,
-        queued,
-    }
+    let response = Some(ModelResponse { usage: Some(usage.clone()), ..response });
+    MessageInfo { response, metadata, queued }
 }
 
 /// The response metadata of a message, if the host gave none.
 fn unreported(message: &Message, reference: &str) -> ModelResponse {
-    let calls = message
-        .parts
-        .iter()
-        .any(|part| matches!(part.part.content, Content::ToolCall(_)));
+    let calls = message.parts.iter().any(|part| matches!(part.part.content, Content::ToolCall(_)));
     ModelResponse {
-        provider: reference
-            .split_once('/')
-            .map(|(provider, _)| provider.to_owned())
-            .unwrap_or_default(),
+        provider: reference.split_once('/').map(|(provider, _)| provider.to_owned()).unwrap_or_default(),
         model: reference.to_owned(),
         provider_model: String::new(),
         provider_response_id: String::new(),
-        finish: if calls {
-            FinishReason::ToolCalls
-        } else {
-            FinishReason::Stop
-        },
+        finish: if calls { FinishReason::ToolCalls } else { FinishReason::Stop },
         provider_finish: String::new(),
         usage: None,
         failure: None,

@@ -4,8 +4,7 @@ use crate::{
     context::{compact::trigger, notes::notes},
     fair::FairPermit,
     model::{
-        Contents, Message, Prompt, PromptFormat, PromptNote, Seq, SessionKey, TenantId, TokenCount,
-        Transcript,
+        Contents, Message, Prompt, PromptFormat, PromptNote, Seq, SessionKey, TenantId, TokenCount, Transcript,
         command::{RenderContext, TurnRequest},
         message::{Pruned, StoredPart},
         transcript::NotClosed,
@@ -40,17 +39,8 @@ pub struct Rendered {
 
 impl Engine {
     /// The next prompt of a session, or the prompt as of a past seq.
-    pub async fn render(
-        &self,
-        tenant: TenantId,
-        command: RenderContext,
-    ) -> Result<Rendered, Error> {
-        let RenderContext {
-            session,
-            model,
-            format: shape,
-            at,
-        } = command;
+    pub async fn render(&self, tenant: TenantId, command: RenderContext) -> Result<Rendered, Error> {
+        let RenderContext { session, model, format: shape, at } = command;
         let key = SessionKey::new(tenant, session);
         let media = self.max_media_bytes(&key, shape).await?;
         let memory = Some(self.reserve_session_memory(&key, media).await?);
@@ -59,48 +49,28 @@ impl Engine {
                 let view = self.standing_at(&key, at).await?;
                 let model = self.model(view.model(model.as_deref()))?;
                 let prompt = self.prompt_from(view, &model)?;
-                Ok(Rendered {
-                    version: 0,
-                    memory,
-                    ..self.rendered(&key.tenant, &model, prompt, shape).await?
-                })
+                Ok(Rendered { version: 0, memory, ..self.rendered(&key.tenant, &model, prompt, shape).await? })
             }
             None => {
                 let view = self.session_view(&key).await?;
                 let model = self.model(view.model(model.as_deref()))?;
                 let version = view.version.number();
                 let (view, size) = self.as_sent_next(view, &model)?;
-                let prompt = Prompt {
-                    size,
-                    ..self.prompt_from(view, &model)?
-                };
-                Ok(Rendered {
-                    version,
-                    memory,
-                    ..self.rendered(&key.tenant, &model, prompt, shape).await?
-                })
+                let prompt = Prompt { size, ..self.prompt_from(view, &model)? };
+                Ok(Rendered { version, memory, ..self.rendered(&key.tenant, &model, prompt, shape).await? })
             }
         }
     }
 
     /// The session and the prompt size as the next turn would send them: if the policy requires it,
     /// a turn prunes before its first call.
-    fn as_sent_next(
-        &self,
-        mut view: SessionView,
-        model: &ResolvedModel,
-    ) -> Result<(SessionView, TokenCount), Error> {
+    fn as_sent_next(&self, mut view: SessionView, model: &ResolvedModel) -> Result<(SessionView, TokenCount), Error> {
         let size = view.size(model).size();
         let policy = self.policy(&view.session.config)?.context;
         let Ok(budget) = budget(&policy, model) else {
             return Ok((view, size.count));
         };
-        let compacts = trigger::due(
-            &policy.compaction,
-            budget,
-            size.at_most(),
-            model.provider.is_local(),
-        );
+        let compacts = trigger::due(&policy.compaction, budget, size.at_most(), model.provider.is_local());
         let due = view.due(&policy.prune, model, budget, compacts.is_some());
         let Some((pruning, planned)) = due.filter(|_| view.session.current_turn.is_none()) else {
             return Ok((view, size.count));
@@ -108,16 +78,8 @@ impl Engine {
         for output in &pruning.outputs {
             let message = view.messages.iter_mut().find(|it| it.id == output.message);
             if let Some(stored) = message.and_then(|it| it.parts.get_mut(output.position)) {
-                let pruned = Pruned {
-                    at: view.session.last_seq,
-                    time: None,
-                    original_tokens: stored.size.tokens,
-                };
-                *stored = StoredPart {
-                    pruned: Some(pruned),
-                    ..stored.clone()
-                }
-                .as_sent_to_model();
+                let pruned = Pruned { at: view.session.last_seq, time: None, original_tokens: stored.size.tokens };
+                *stored = StoredPart { pruned: Some(pruned), ..stored.clone() }.as_sent_to_model();
             }
         }
         Ok((view, planned.pruned))
@@ -135,15 +97,7 @@ impl Engine {
         match shape {
             PromptFormat::Neutral => {
                 let (transcript, carried) = self.references(model, prompt.transcript)?;
-                Ok(rendered(
-                    model,
-                    Prompt {
-                        transcript,
-                        ..prompt
-                    },
-                    shape,
-                    carried.notes(),
-                ))
+                Ok(rendered(model, Prompt { transcript, ..prompt }, shape, carried.notes()))
             }
             PromptFormat::Native
             | PromptFormat::OpenAiChat
@@ -152,19 +106,9 @@ impl Engine {
             | PromptFormat::Gemini
             | PromptFormat::AiSdk
             | PromptFormat::AiSdk7 => {
-                let (transcript, carried) =
-                    self.contents(tenant, model, prompt.transcript, &[]).await?;
+                let (transcript, carried) = self.contents(tenant, model, prompt.transcript, &[]).await?;
                 let contents = carried.contents();
-                Ok(rendered(
-                    model,
-                    Prompt {
-                        transcript,
-                        contents,
-                        ..prompt
-                    },
-                    shape,
-                    carried.notes(),
-                ))
+                Ok(rendered(model, Prompt { transcript, contents, ..prompt }, shape, carried.notes()))
             }
         }
     }
@@ -177,62 +121,27 @@ impl Engine {
         model: &ResolvedModel,
         shape: PromptFormat,
     ) -> Result<Rendered, Error> {
-        let prompt = Prompt {
-            size: view.size(model).size().count,
-            ..self.prompt(view, model)?
-        };
+        let prompt = Prompt { size: view.size(model).size().count, ..self.prompt(view, model)? };
         let version = view.version.number();
-        Ok(Rendered {
-            version,
-            ..self.rendered(&key.tenant, model, prompt, shape).await?
-        })
+        Ok(Rendered { version, ..self.rendered(&key.tenant, model, prompt, shape).await? })
     }
 
     /// The session as of a seq. Rows up to a seq never change.
     async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<SessionView, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
-        let revision = self
-            .store
-            .revision_at(key, at)
-            .await?
-            .ok_or_else(not_found)?;
-        let session = self
-            .store
-            .session_at(key, revision)
-            .await?
-            .ok_or_else(not_found)?;
+        let revision = self.store.revision_at(key, at).await?.ok_or_else(not_found)?;
+        let session = self.store.session_at(key, revision).await?.ok_or_else(not_found)?;
         if at > session.last_seq {
-            return Err(Error::AtSeqAhead {
-                last: session.last_seq,
-            });
+            return Err(Error::AtSeqAhead { last: session.last_seq });
         }
-        let placed = self
-            .store
-            .messages(key, View::Live, Some(at), Page::After(Seq(0)), u32::MAX)
-            .await?;
+        let placed = self.store.messages(key, View::Live, Some(at), Page::After(Seq(0)), u32::MAX).await?;
         let messages = placed.into_iter().map(|placed| placed.message).collect();
-        let version = Version {
-            context: session.context_version,
-            epoch: 0,
-            op: 0,
-            revision,
-        };
-        Ok(SessionView {
-            session,
-            version,
-            request: TurnRequest::default(),
-            late: false,
-            step: 1,
-            messages,
-        })
+        let version = Version { context: session.context_version, epoch: 0, op: 0, revision };
+        Ok(SessionView { session, version, request: TurnRequest::default(), late: false, step: 1, messages })
     }
 
     /// The prompt that a turn would build from the view.
-    pub(in crate::turn) fn prompt(
-        &self,
-        view: &SessionView,
-        model: &ResolvedModel,
-    ) -> Result<Prompt, Error> {
+    pub(in crate::turn) fn prompt(&self, view: &SessionView, model: &ResolvedModel) -> Result<Prompt, Error> {
         self.prompt_of(view, view.messages.clone(), model)
     }
 
@@ -242,18 +151,11 @@ impl Engine {
         self.prompt_of(&view, messages, model)
     }
 
-    fn prompt_of(
-        &self,
-        view: &SessionView,
-        messages: Vec<Message>,
-        model: &ResolvedModel,
-    ) -> Result<Prompt, Error> {
-        let transcript = Transcript::new(messages)
-            .close()
-            .map_err(|error| match error {
-                NotClosed::Open(calls) => Error::TranscriptOpen(calls),
-                NotClosed::Broken(_) => Error::Internal(error.to_string()),
-            })?;
+    fn prompt_of(&self, view: &SessionView, messages: Vec<Message>, model: &ResolvedModel) -> Result<Prompt, Error> {
+        let transcript = Transcript::new(messages).close().map_err(|error| match error {
+            NotClosed::Open(calls) => Error::TranscriptOpen(calls),
+            NotClosed::Broken(_) => Error::Internal(error.to_string()),
+        })?;
         let limits = self.limits(&view.session.config, &view.request);
         let call = view.call(model);
         Ok(call.prompt(transcript, limits.max_output_tokens))
@@ -262,12 +164,7 @@ impl Engine {
 
 /// A prompt in its shape, without the content of its media. A model whose provider builds no
 /// request gets the neutral prompt. `unsupported`: the notes on parts that were replaced.
-fn rendered(
-    model: &ResolvedModel,
-    prompt: Prompt,
-    shape: PromptFormat,
-    unsupported: Vec<PromptNote>,
-) -> Rendered {
+fn rendered(model: &ResolvedModel, prompt: Prompt, shape: PromptFormat, unsupported: Vec<PromptNote>) -> Rendered {
     let own = || model.provider.request(&prompt);
     let request = match shape {
         PromptFormat::Neutral => None,
@@ -283,25 +180,9 @@ fn rendered(
     };
     let mut notes = notes(prompt.transcript.messages());
     notes.extend(unsupported);
-    let (body, left_out) = request.map_or(
-        (None, Vec::new()),
-        |Request {
-             shape: _,
-             body,
-             left_out,
-         }| (Some(body), left_out),
-    );
+    let (body, left_out) =
+        request.map_or((None, Vec::new()), |Request { shape: _, body, left_out }| (Some(body), left_out));
     notes.extend(left_out);
-    let prompt = Prompt {
-        contents: Contents::default(),
-        ..prompt
-    };
-    Rendered {
-        model: model.reference.clone(),
-        prompt,
-        body,
-        version: 0,
-        notes,
-        memory: None,
-    }
+    let prompt = Prompt { contents: Contents::default(), ..prompt };
+    Rendered { model: model.reference.clone(), prompt, body, version: 0, notes, memory: None }
 }

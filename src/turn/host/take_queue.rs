@@ -49,41 +49,23 @@ impl Engine {
         let policy = self.policy(&view.session.config)?;
         let window = known_window(&policy.context, model);
         let non_transcript_tokens = view.size(model).non_transcript_tokens();
-        let choice = choose(waiting, policy.take, |message| {
-            fits(message, model, window, non_transcript_tokens)
-        });
+        let choice = choose(waiting, policy.take, |message| fits(message, model, window, non_transcript_tokens));
         if !choice.expired.is_empty() {
-            self.withdraw(
-                key,
-                MessageSelection::These(&choice.expired),
-                Withdrawal::Expired,
-                b"",
-            )
-            .await?;
+            self.withdraw(key, MessageSelection::These(&choice.expired), Withdrawal::Expired, b"").await?;
             return Ok(TakeOutcome::Moved);
         }
-        let (applied, inputs): (Vec<AppliedMessage>, Vec<InputMessage>) =
-            choice.taken.into_iter().unzip();
+        let (applied, inputs): (Vec<AppliedMessage>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
         let at = StepPosition::default();
         let estimator = estimator(model);
         let mut rows = Rows::new(&estimator.name(), 0);
         let mut ends = Ends::default();
         ends.drop(choice.dropped, &mut rows, at);
         if let (Some(input), Some(first)) = (coalesce(inputs), applied.first()) {
-            let message = user_message(
-                derive::taken_while_idle(&first.message),
-                input,
-                &applied,
-                estimator,
-            );
+            let message = user_message(derive::taken_while_idle(&first.message), input, &applied, estimator);
             ends.apply(applied.clone(), message, &mut rows, at);
         }
         let revision = view.session.revision;
-        let Some(last) = self
-            .store
-            .take_idle(key, &look, revision, &rows, &ends.taken())
-            .await?
-        else {
+        let Some(last) = self.store.take_idle(key, &look, revision, &rows, &ends.taken()).await? else {
             return Ok(TakeOutcome::Moved);
         };
         self.notify_readers(key, last);

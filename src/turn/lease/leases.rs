@@ -156,11 +156,7 @@ impl LeaseTable {
             known.since = now;
             known.ran = known.ran.max(ran);
         } else if self.uncertain.len() < MAX_UNCERTAIN {
-            let uncertain = Uncertain {
-                since: now,
-                ran,
-                failed: None,
-            };
+            let uncertain = Uncertain { since: now, ran, failed: None };
             self.uncertain.insert(key.clone(), uncertain);
         } else {
             self.unknown_grants_until = Some(now);
@@ -200,11 +196,7 @@ impl Leases {
         if let Some(uncertain) = table.uncertain.get_mut(key) {
             uncertain.ran = uncertain.ran.max(Some(epoch));
         }
-        if table
-            .held
-            .get(key)
-            .is_some_and(|current| current.epoch > epoch)
-        {
+        if table.held.get(key).is_some_and(|current| current.epoch > epoch) {
             lease.lost.cancel();
             // Either the newer lease is in force, or the database lost commits and reuses epochs.
             table.mark_uncertain(key, None, sent);
@@ -217,21 +209,14 @@ impl Leases {
     /// Removes a lease that ended or was handed back. A newer one of the same session stays.
     pub fn forget(&self, key: &SessionKey, lease: &Arc<Lease>) {
         let mut table = self.lock();
-        if table
-            .held
-            .get(key)
-            .is_some_and(|current| Arc::ptr_eq(current, lease))
-        {
+        if table.held.get(key).is_some_and(|current| Arc::ptr_eq(current, lease)) {
             table.held.remove(key);
         }
     }
 
     /// Whether the lease of this turn and epoch is registered here.
     pub fn holds(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> bool {
-        self.lock()
-            .held
-            .get(key)
-            .is_some_and(|lease| lease.is(turn, epoch))
+        self.lock().held.get(key).is_some_and(|lease| lease.is(turn, epoch))
     }
 
     /// Registers a statement that is about to be sent and that may grant a turn of the session, but
@@ -259,13 +244,7 @@ impl Leases {
     }
 
     fn requested(self: &Arc<Self>, key: &SessionKey, starts: bool) -> GrantRequest {
-        GrantRequest {
-            leases: Arc::clone(self),
-            key: key.clone(),
-            sent: Instant::now(),
-            answered: false,
-            starts,
-        }
+        GrantRequest { leases: Arc::clone(self), key: key.clone(), sent: Instant::now(), answered: false, starts }
     }
 
     /// Counts a compaction as running, if `admit` accepts one more.
@@ -278,10 +257,7 @@ impl Leases {
         let (all, own) = table.running(tenant);
         admit(all, own)?;
         *table.compactions.entry(tenant.clone()).or_default() += 1;
-        Ok(CompactionPlace {
-            leases: Arc::clone(self),
-            tenant: tenant.clone(),
-        })
+        Ok(CompactionPlace { leases: Arc::clone(self), tenant: tenant.clone() })
     }
 
     /// Records that a turn which ran here under this epoch was given up. Its lease may still be in
@@ -310,11 +286,7 @@ impl Leases {
     pub fn clear_uncertain(&self, key: &SessionKey, ttl: Duration, asked: Instant) {
         let mut table = self.lock();
         let is_over = |since: Instant| asked.saturating_duration_since(since) >= ttl;
-        if table
-            .uncertain
-            .get(key)
-            .is_some_and(|uncertain| is_over(uncertain.since))
-        {
+        if table.uncertain.get(key).is_some_and(|uncertain| is_over(uncertain.since)) {
             table.uncertain.remove(key);
         }
     }
@@ -334,19 +306,15 @@ impl Leases {
     /// stays: a turn that was granted just now may not be visible yet.
     pub fn clear_unknown_grants(&self, ttl: Duration, asked: Instant) {
         let mut table = self.lock();
-        table.unknown_grants_until = table
-            .unknown_grants_until
-            .filter(|until| asked.saturating_duration_since(*until) < ttl);
+        table.unknown_grants_until =
+            table.unknown_grants_until.filter(|until| asked.saturating_duration_since(*until) < ttl);
     }
 
     /// Decides about a turn of a session with an uncertain grant that this replica was just found
     /// to own under this epoch.
     pub fn claim(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Claim {
         let table = self.lock();
-        let runs = table
-            .held
-            .get(key)
-            .is_some_and(|lease| lease.is(turn, epoch));
+        let runs = table.held.get(key).is_some_and(|lease| lease.is(turn, epoch));
         if runs || table.requests.contains_key(key) {
             return Claim::Leave;
         }
@@ -389,23 +357,14 @@ impl Leases {
     pub fn held(&self) -> Vec<HeldTurn> {
         let held = |(key, lease): (&SessionKey, &Arc<Lease>)| {
             let Lease { turn, epoch, .. } = lease.as_ref();
-            HeldTurn {
-                key: key.clone(),
-                turn: turn.clone(),
-                epoch: *epoch,
-            }
+            HeldTurn { key: key.clone(), turn: turn.clone(), epoch: *epoch }
         };
         self.lock().held.iter().map(held).collect()
     }
 
     /// Notifies a running turn of a cancel request. Does nothing if the session runs another turn.
     pub fn cancel(&self, key: &SessionKey, turn: &TurnId, epoch: i64) {
-        if let Some(lease) = self
-            .lock()
-            .held
-            .get(key)
-            .filter(|lease| lease.is(turn, epoch))
-        {
+        if let Some(lease) = self.lock().held.get(key).filter(|lease| lease.is(turn, epoch)) {
             lease.cancelled.cancel();
         }
     }
@@ -413,12 +372,7 @@ impl Leases {
     /// Notifies a running turn that its lease is no longer in force. A newer lease of the session
     /// is not affected.
     pub fn lose(&self, key: &SessionKey, epoch: i64) {
-        if let Some(lease) = self
-            .lock()
-            .held
-            .get(key)
-            .filter(|lease| lease.epoch <= epoch)
-        {
+        if let Some(lease) = self.lock().held.get(key).filter(|lease| lease.epoch <= epoch) {
             lease.lost.cancel();
         }
     }
@@ -476,12 +430,7 @@ mod tests {
             ("kept", Some(9), 18, false),
             ("not kept any more", Some(9), 19, true),
             ("kept too late", Some(15), 15, true),
-            (
-                "a heartbeat that was sent before the grant",
-                Some(4),
-                14,
-                false,
-            ),
+            ("a heartbeat that was sent before the grant", Some(4), 14, false),
         ];
         for (what, beaten, now, lost) in table {
             let leases = Leases::default();
@@ -515,11 +464,7 @@ mod tests {
             let a = leases.hold(&key, &turn(), first, Instant::now());
             let b = leases.hold(&key, &turn(), second, Instant::now());
             let lost = (a.lost().is_cancelled(), b.lost().is_cancelled());
-            assert_eq!(
-                lost,
-                (first <= second, first > second),
-                "{first} then {second}"
-            );
+            assert_eq!(lost, (first <= second, first > second), "{first} then {second}");
             assert!(leases.holds(&key, &turn(), first.max(second)));
             leases.forget(&key, if first <= second { &a } else { &b });
             assert_eq!(leases.count(), 1, "what is lost takes nothing with it");
@@ -557,8 +502,7 @@ mod tests {
         let leases = Arc::new(Leases::default());
         let begun = Instant::now();
         let ttl = Duration::from_secs(10);
-        let answered =
-            |key, answer: Result<(), store::Error>| drop(leases.request(&key).answered(answer));
+        let answered = |key, answer: Result<(), store::Error>| drop(leases.request(&key).answered(answer));
         answered(key("answered"), Ok(()));
         answered(key("refused"), Err(store::Error::Conflict(String::new())));
         assert_eq!(leases.uncertain(), []);
@@ -586,11 +530,7 @@ mod tests {
         noted(MAX_UNCERTAIN);
         let since = leases.unknown_grants_until().expect("one was not noted");
         leases.clear_unknown_grants(ttl, since + ttl / 2);
-        assert_eq!(
-            leases.unknown_grants_until(),
-            Some(since),
-            "it may not be found yet"
-        );
+        assert_eq!(leases.unknown_grants_until(), Some(since), "it may not be found yet");
         leases.clear_unknown_grants(ttl, since + ttl);
         assert_eq!(leases.unknown_grants_until(), None);
     }
@@ -602,11 +542,7 @@ mod tests {
         drop(leases.request(&key("s")));
         assert_eq!(claim(1), Claim::Adopt);
         let request = leases.request(&key("s"));
-        assert_eq!(
-            claim(1),
-            Claim::Leave,
-            "the answer to this request may say so"
-        );
+        assert_eq!(claim(1), Claim::Leave, "the answer to this request may say so");
         let lease = leases.hold(&key("s"), &turn(), 1, request.sent());
         drop(request);
         assert_eq!(claim(1), Claim::Leave, "it runs");

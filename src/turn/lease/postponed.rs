@@ -37,13 +37,7 @@ impl Postponed {
         let before = paused.get(key).map(|pause| pause.length);
         if before.is_some() || paused.len() < MAX_POSTPONED {
             let length = before.map_or(MIN_BACKOFF, |length| (length * 2).min(most));
-            paused.insert(
-                key.clone(),
-                Pause {
-                    until: now + length,
-                    length,
-                },
-            );
+            paused.insert(key.clone(), Pause { until: now + length, length });
         }
         before.is_none()
     }
@@ -57,22 +51,14 @@ impl Postponed {
     pub(in crate::turn) fn at(&self, now: Instant) -> Vec<SessionKey> {
         let mut paused = self.lock();
         paused.retain(|_, pause| now < pause.until + MAX_BACKOFF);
-        paused
-            .iter()
-            .filter(|(_, pause)| now < pause.until)
-            .map(|(key, _)| key.clone())
-            .collect()
+        paused.iter().filter(|(_, pause)| now < pause.until).map(|(key, _)| key.clone()).collect()
     }
 
     /// The sessions whose backoff has passed.
     pub(in crate::turn) fn due(&self, now: Instant) -> Vec<SessionKey> {
         let paused = self.lock();
         let is_due = |(_, pause): &(&SessionKey, &Pause)| pause.until <= now;
-        paused
-            .iter()
-            .filter(is_due)
-            .map(|(key, _)| key.clone())
-            .collect()
+        paused.iter().filter(is_due).map(|(key, _)| key.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Pause>> {
@@ -84,11 +70,7 @@ impl Postponed {
 /// the session.
 pub(in crate::turn) fn max_backoff(error: &Error) -> Duration {
     let of_the_database = matches!(error, Error::Store(error) if error.is_transient());
-    if of_the_database {
-        MIN_BACKOFF
-    } else {
-        MAX_BACKOFF
-    }
+    if of_the_database { MIN_BACKOFF } else { MAX_BACKOFF }
 }
 
 #[cfg(test)]
@@ -106,47 +88,21 @@ mod tests {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         assert!(postponed.postpone(&key(0), begun, MAX_BACKOFF));
-        assert_eq!(
-            (postponed.at(begun), postponed.at(after(1))),
-            (vec![key(0)], vec![])
-        );
-        assert_eq!(
-            (postponed.due(begun), postponed.due(after(1))),
-            (vec![], vec![key(0)])
-        );
-        assert!(
-            !postponed.postpone(&key(0), after(1), MAX_BACKOFF),
-            "it is known"
-        );
-        assert_eq!(
-            (postponed.at(after(2)), postponed.at(after(3))),
-            (vec![key(0)], vec![])
-        );
+        assert_eq!((postponed.at(begun), postponed.at(after(1))), (vec![key(0)], vec![]));
+        assert_eq!((postponed.due(begun), postponed.due(after(1))), (vec![], vec![key(0)]));
+        assert!(!postponed.postpone(&key(0), after(1), MAX_BACKOFF), "it is known");
+        assert_eq!((postponed.at(after(2)), postponed.at(after(3))), (vec![key(0)], vec![]));
         for _ in 0..20 {
             postponed.postpone(&key(0), begun, MAX_BACKOFF);
         }
-        assert_eq!(
-            (postponed.at(after(299)), postponed.at(after(300))),
-            (vec![key(0)], vec![])
-        );
+        assert_eq!((postponed.at(after(299)), postponed.at(after(300))), (vec![key(0)], vec![]));
         assert_eq!(postponed.at(after(600)), []);
-        assert!(
-            postponed.postpone(&key(0), after(600), MAX_BACKOFF),
-            "it was forgotten"
-        );
+        assert!(postponed.postpone(&key(0), after(600), MAX_BACKOFF), "it was forgotten");
         postponed.forget(&key(0));
         for _ in 0..20 {
-            postponed.postpone(
-                &key(0),
-                begun,
-                max_backoff(&Error::Store(store::Error::Busy)),
-            );
+            postponed.postpone(&key(0), begun, max_backoff(&Error::Store(store::Error::Busy)));
         }
-        assert_eq!(
-            postponed.at(after(1)),
-            [],
-            "a busy database lengthens no pause"
-        );
+        assert_eq!(postponed.at(after(1)), [], "a busy database lengthens no pause");
         postponed.forget(&key(0));
         for n in 0..=MAX_POSTPONED {
             postponed.postpone(&key(n), begun, MAX_BACKOFF);

@@ -32,12 +32,7 @@ enum Reception {
 impl FollowedSessions {
     /// Records that a replica follows the session until `now + lasts`. Returns whether the session
     /// was not known to be followed.
-    pub(in crate::turn) fn follow(
-        &mut self,
-        key: SessionKey,
-        lasts: Duration,
-        now: Instant,
-    ) -> bool {
+    pub(in crate::turn) fn follow(&mut self, key: SessionKey, lasts: Duration, now: Instant) -> bool {
         if self.until.len() >= MAX_FOLLOWED && !self.until.contains_key(&key) {
             self.remove_expired(now);
             if self.until.len() >= MAX_FOLLOWED {
@@ -45,9 +40,7 @@ impl FollowedSessions {
                 return true;
             }
         }
-        self.until
-            .insert(key, now + lasts)
-            .is_none_or(|until| until <= now)
+        self.until.insert(key, now + lasts).is_none_or(|until| until <= now)
     }
 
     /// Whether the session may be followed.
@@ -103,15 +96,9 @@ mod tests {
         followed.start_receiving(None);
         assert!(!followed.has(&key(1)));
         assert!(followed.follow(key(1), LASTS, begun));
-        assert!(
-            !followed.follow(key(1), LASTS, begun + LASTS / 2),
-            "it was known"
-        );
+        assert!(!followed.follow(key(1), LASTS, begun + LASTS / 2), "it was known");
         followed.remove_expired(begun + LASTS);
-        assert_eq!(
-            [followed.has(&key(1)), followed.has(&key(2))],
-            [true, false]
-        );
+        assert_eq!([followed.has(&key(1)), followed.has(&key(2))], [true, false]);
         followed.remove_expired(begun + LASTS * 3 / 2);
         assert!(!followed.has(&key(1)));
     }

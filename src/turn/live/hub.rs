@@ -177,10 +177,7 @@ impl Hub {
 
     /// All sessions that are followed or written here.
     pub fn channels(&self) -> Vec<Arc<Channel>> {
-        lock(&self.channels)
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect()
+        lock(&self.channels).values().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -199,10 +196,7 @@ impl Channel {
     pub fn end(&self) {
         {
             let mut channels = lock(&self.hub.channels);
-            if channels
-                .get(&self.key)
-                .is_some_and(|channel| std::ptr::eq(channel.as_ptr(), self))
-            {
+            if channels.get(&self.key).is_some_and(|channel| std::ptr::eq(channel.as_ptr(), self)) {
                 channels.remove(&self.key);
             }
         }
@@ -232,11 +226,7 @@ impl Channel {
                 lock(&self.marks).clear();
                 lock(&self.open).take();
                 self.head.send_modify(|head| {
-                    *head = Head {
-                        seq: last,
-                        is_deleted: head.is_deleted,
-                        losses: head.losses + 1,
-                    }
+                    *head = Head { seq: last, is_deleted: head.is_deleted, losses: head.losses + 1 }
                 });
             }
             None => lock(&self.marks).compared(asked, found),
@@ -275,10 +265,8 @@ impl Channel {
         if open.as_ref().is_none_or(|open| open.after <= live.after) {
             match live.kind {
                 LiveKind::Thinking { model } => {
-                    *open = Some(OpenResponse {
-                        model: Some(model),
-                        ..OpenResponse::at(live.after, live.turn, live.at)
-                    });
+                    *open =
+                        Some(OpenResponse { model: Some(model), ..OpenResponse::at(live.after, live.turn, live.at) });
                 }
                 LiveKind::Delta(delta) => add(&mut open, live.after, &live.turn, live.at, delta),
             }
@@ -296,9 +284,8 @@ impl Channel {
     /// Closes a committed or void message: new readers no longer get its text. A different open
     /// message stays open: it belongs to a newer attempt.
     pub fn close_message(&self, message: &MessageId) {
-        if let Some(open) = lock(&self.open)
-            .as_mut()
-            .filter(|open| open.message.as_ref().is_none_or(|it| it == message))
+        if let Some(open) =
+            lock(&self.open).as_mut().filter(|open| open.message.as_ref().is_none_or(|it| it == message))
         {
             open.closed = true;
         }
@@ -307,53 +294,29 @@ impl Channel {
     /// Drops a message that was found closed at least `LINGER` ago. A reader that lags behind it
     /// gets the committed message.
     pub fn tidy(&self, now: Instant) {
-        lock(&self.open)
-            .take_if(|open| open.closed && now - *open.lingers_since.get_or_insert(now) >= LINGER);
+        lock(&self.open).take_if(|open| open.closed && now - *open.lingers_since.get_or_insert(now) >= LINGER);
     }
 
     /// The message whose chunks were applied, and the newest of them.
     pub fn applied_chunk(&self) -> (Option<MessageId>, i32) {
         let open = lock(&self.open);
-        open.as_ref()
-            .filter(|open| open.chunk > 0)
-            .map_or((None, 0), |open| (open.message.clone(), open.chunk))
+        open.as_ref().filter(|open| open.chunk > 0).map_or((None, 0), |open| (open.message.clone(), open.chunk))
     }
 
     /// Applies the chunks of another replica.
     pub fn apply_chunks(&self, seen: RemoteSession) {
-        let RemoteSession {
-            key: _,
-            last_seq: _,
-            state,
-            at,
-            committed,
-            chunks,
-        } = seen;
+        let RemoteSession { key: _, last_seq: _, state, at, committed, chunks } = seen;
         let mut open = lock(&self.open);
         let mut news = false;
         for chunk in chunks.into_iter().filter(|chunk| chunk.stretch.at == at) {
             let Some(message) = chunk.stretch.message() else {
                 continue;
             };
-            let known = open
-                .as_ref()
-                .filter(|open| open.message.as_ref() == Some(message))
-                .map(|open| open.chunk);
-            let newer = open
-                .as_ref()
-                .is_none_or(|open| open.after < chunk.stretch.after);
-            if known.map_or(newer && chunk.n == 1, |known| {
-                known > 0 && chunk.n == known + 1
-            }) {
-                let DeltaBatch {
-                    after,
-                    turn,
-                    at,
-                    deltas,
-                } = chunk.stretch;
-                deltas
-                    .into_iter()
-                    .for_each(|delta| add(&mut open, after, &turn, at, delta));
+            let known = open.as_ref().filter(|open| open.message.as_ref() == Some(message)).map(|open| open.chunk);
+            let newer = open.as_ref().is_none_or(|open| open.after < chunk.stretch.after);
+            if known.map_or(newer && chunk.n == 1, |known| known > 0 && chunk.n == known + 1) {
+                let DeltaBatch { after, turn, at, deltas } = chunk.stretch;
+                deltas.into_iter().for_each(|delta| add(&mut open, after, &turn, at, delta));
                 open.iter_mut().for_each(|open| open.chunk = chunk.n);
                 news = true;
             }
@@ -371,16 +334,9 @@ impl Channel {
     /// if there is none.
     pub fn take_unshared_text(&self, shown: &mut SentPosition) -> Option<DeltaBatch> {
         let open = lock(&self.open);
-        let open = open
-            .as_ref()
-            .filter(|open| open.chunk == 0 && !open.closed)?;
+        let open = open.as_ref().filter(|open| open.chunk == 0 && !open.closed)?;
         let deltas = open.since(shown);
-        (!deltas.is_empty()).then(|| DeltaBatch {
-            after: open.after,
-            turn: open.turn.clone(),
-            at: open.at,
-            deltas,
-        })
+        (!deltas.is_empty()).then(|| DeltaBatch { after: open.after, turn: open.turn.clone(), at: open.at, deltas })
     }
 
     /// Subscribes a new reader. It is sent the open message from the beginning. It is not sent a
@@ -396,14 +352,7 @@ impl Channel {
         }
         let head = self.head.subscribe();
         let losses = head.borrow().losses;
-        Subscription {
-            channel: Arc::clone(self),
-            head,
-            pulse,
-            shown,
-            heard,
-            losses,
-        }
+        Subscription { channel: Arc::clone(self), head, pulse, shown, heard, losses }
     }
 }
 
@@ -425,26 +374,15 @@ impl Subscription {
         let Some(open) = open.as_ref().filter(|open| is_wanted(open.after)) else {
             return Vec::new();
         };
-        let live = |what| LiveOutput {
-            after: open.after,
-            turn: open.turn.clone(),
-            at: open.at,
-            kind: what,
-        };
+        let live = |what| LiveOutput { after: open.after, turn: open.turn.clone(), at: open.at, kind: what };
         let mut more = Vec::new();
         if let Some(model) = &open.model
             && self.shown.called != Some(open.after)
         {
-            more.push(live(LiveKind::Thinking {
-                model: model.clone(),
-            }));
+            more.push(live(LiveKind::Thinking { model: model.clone() }));
         }
         self.shown.called = Some(open.after);
-        more.extend(
-            open.since(&mut self.shown)
-                .into_iter()
-                .map(|delta| live(LiveKind::Delta(delta))),
-        );
+        more.extend(open.since(&mut self.shown).into_iter().map(|delta| live(LiveKind::Delta(delta))));
         more
     }
 
@@ -458,30 +396,19 @@ impl Subscription {
 
     /// Seq that the open message follows, if there is an open message.
     pub fn open_after(&self) -> Option<Seq> {
-        lock(&self.channel.open)
-            .as_ref()
-            .filter(|open| !open.closed && open.message.is_some())
-            .map(|open| open.after)
+        lock(&self.channel.open).as_ref().filter(|open| !open.closed && open.message.is_some()).map(|open| open.after)
     }
 
     /// The open message with its text so far, which then counts as sent. Returns `None` if there is
     /// none, or `current` rejects the seq that it follows.
     pub fn open_message(&mut self, current: impl Fn(Seq) -> bool) -> Option<OpenMessage> {
         let open = lock(&self.channel.open);
-        let open = open
-            .as_ref()
-            .filter(|open| !open.closed && current(open.after))?;
+        let open = open.as_ref().filter(|open| !open.closed && current(open.after))?;
         let message = open.message.clone()?;
         open.mark_shown(&mut self.shown);
         let turn = open.turn.clone();
         let parts = open.parts.clone();
-        Some(OpenMessage {
-            message,
-            after: open.after,
-            turn,
-            at: open.at,
-            parts,
-        })
+        Some(OpenMessage { message, after: open.after, turn, at: open.at, parts })
     }
 }
 
@@ -539,21 +466,14 @@ impl OpenResponse {
     fn mark_shown(&self, shown: &mut SentPosition) {
         shown.called = Some(self.after);
         shown.message.clone_from(&self.message);
-        shown.parts = self
-            .parts
-            .iter()
-            .map(|(&part, (_, text))| (part, text.len()))
-            .collect();
+        shown.parts = self.parts.iter().map(|(&part, (_, text))| (part, text.len())).collect();
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
         let mut channels = lock(&self.hub.channels);
-        if channels
-            .get(&self.key)
-            .is_some_and(|channel| channel.strong_count() == 0)
-        {
+        if channels.get(&self.key).is_some_and(|channel| channel.strong_count() == 0) {
             channels.remove(&self.key);
         }
     }
@@ -561,24 +481,13 @@ impl Drop for Channel {
 
 /// Appends a delta to the open message, or opens a new one.
 fn add(open: &mut Option<OpenResponse>, after: Seq, turn: &TurnId, at: StepPosition, delta: Delta) {
-    let Delta {
-        message,
-        part,
-        offset: _,
-        text,
-        kind,
-    } = delta;
-    if open.as_ref().is_none_or(|open| {
-        open.after != after || open.message.as_ref().is_some_and(|it| *it != message)
-    }) {
+    let Delta { message, part, offset: _, text, kind } = delta;
+    if open.as_ref().is_none_or(|open| open.after != after || open.message.as_ref().is_some_and(|it| *it != message)) {
         *open = Some(OpenResponse::at(after, turn.clone(), at));
     }
     if let Some(open) = open {
         open.message = Some(message);
-        let (_, written) = open
-            .parts
-            .entry(part)
-            .or_insert_with(|| (kind, String::new()));
+        let (_, written) = open.parts.entry(part).or_insert_with(|| (kind, String::new()));
         written.push_str(&text);
     }
 }

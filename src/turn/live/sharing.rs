@@ -32,8 +32,7 @@ impl Sharing {
     /// Wake-ups are received from now on. `missed`: earlier ones may still be relevant, and are
     /// repeated within `repeated`.
     pub(in crate::turn) fn start_receiving(&self, missed: bool, repeated: Duration) {
-        self.followed()
-            .start_receiving(missed.then(|| Instant::now() + repeated));
+        self.followed().start_receiving(missed.then(|| Instant::now() + repeated));
     }
 
     /// Wake-ups are no longer received.
@@ -42,9 +41,7 @@ impl Sharing {
     }
 
     pub(in crate::turn) fn followed(&self) -> std::sync::MutexGuard<'_, FollowedSessions> {
-        self.followed
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -62,13 +59,7 @@ pub(in crate::turn) struct SharedMessage {
 
 impl SharedMessage {
     pub(in crate::turn) fn new(held: &HeldTurn) -> Self {
-        Self {
-            turn: held.turn.clone(),
-            epoch: held.epoch,
-            shown: SentPosition::default(),
-            n: 0,
-            unsent: None,
-        }
+        Self { turn: held.turn.clone(), epoch: held.epoch, shown: SentPosition::default(), n: 0, unsent: None }
     }
 
     /// Whether this state belongs to the lease.
@@ -77,20 +68,12 @@ impl SharedMessage {
     }
 
     /// The chunk to write now. Returns `None` if there is no new text.
-    pub(in crate::turn) fn next(
-        &mut self,
-        key: &SessionKey,
-        channel: &Channel,
-    ) -> Option<&NewChunk> {
+    pub(in crate::turn) fn next(&mut self, key: &SessionKey, channel: &Channel) -> Option<&NewChunk> {
         let before = self.shown.message().cloned();
         if self.unsent.is_none()
             && let Some(stretch) = channel.take_unshared_text(&mut self.shown)
         {
-            self.n = if self.shown.message() == before.as_ref() {
-                self.n + 1
-            } else {
-                1
-            };
+            self.n = if self.shown.message() == before.as_ref() { self.n + 1 } else { 1 };
             self.unsent = self.chunk(key, &stretch);
         }
         self.unsent.as_ref()

@@ -49,10 +49,7 @@ impl Wakeups {
 
     /// Takes the queued wake-ups, encoded for sending.
     pub(in crate::turn) fn take(&self, replica: &str) -> Vec<String> {
-        std::mem::take(&mut *self.due())
-            .iter()
-            .map(|wakeup| wakeup.write(replica))
-            .collect()
+        std::mem::take(&mut *self.due()).iter().map(|wakeup| wakeup.write(replica)).collect()
     }
 
     fn due(&self) -> MutexGuard<'_, BTreeSet<Wakeup>> {
@@ -79,12 +76,7 @@ impl Wakeup {
             Self::HandOver(key) => ("hand-over", key),
             Self::Follow(key) => ("follow", key),
         };
-        format!(
-            "{kind} {} {} {}",
-            escape(key.tenant.as_str()),
-            escape(key.session.as_str()),
-            escape(replica)
-        )
+        format!("{kind} {} {} {}", escape(key.tenant.as_str()), escape(key.session.as_str()), escape(replica))
     }
 }
 
@@ -95,10 +87,7 @@ impl ReceivedWakeup {
         let kind = words.next()?;
         let tenant = words.next()?;
         let session = words.next()?;
-        let key = SessionKey::new(
-            TenantId::new(unescape(tenant)),
-            SessionId::new(unescape(session)),
-        );
+        let key = SessionKey::new(TenantId::new(unescape(tenant)), SessionId::new(unescape(session)));
         let wakeup = match kind {
             "news" => Wakeup::NewEvents(key),
             "cancel" => Wakeup::Cancel(key),
@@ -107,10 +96,7 @@ impl ReceivedWakeup {
             "follow" => Wakeup::Follow(key),
             _ => return None,
         };
-        Some(Self {
-            wakeup,
-            from: words.next().map(unescape),
-        })
+        Some(Self { wakeup, from: words.next().map(unescape) })
     }
 }
 
@@ -133,12 +119,7 @@ mod tests {
 
     #[test]
     fn a_wakeup_round_trips_with_any_ids() {
-        for (tenant, session) in [
-            ("t", "a.b:c-d"),
-            ("two words", " s "),
-            ("100%", "%20"),
-            ("%%2520 ", "a\u{a0}b"),
-        ] {
+        for (tenant, session) in [("t", "a.b:c-d"), ("two words", " s "), ("100%", "%20"), ("%%2520 ", "a\u{a0}b")] {
             let key = SessionKey::new(TenantId::new(tenant), SessionId::new(session));
             for wakeup in [
                 Wakeup::NewEvents(key.clone()),
@@ -147,39 +128,23 @@ mod tests {
                 Wakeup::HandOver(key.clone()),
                 Wakeup::Follow(key.clone()),
             ] {
-                let heard = ReceivedWakeup {
-                    wakeup: wakeup.clone(),
-                    from: Some("replica 1".to_owned()),
-                };
-                assert_eq!(
-                    ReceivedWakeup::read(&wakeup.write("replica 1")),
-                    Some(heard)
-                );
+                let heard = ReceivedWakeup { wakeup: wakeup.clone(), from: Some("replica 1".to_owned()) };
+                assert_eq!(ReceivedWakeup::read(&wakeup.write("replica 1")), Some(heard));
             }
         }
     }
 
     #[test]
     fn wakeups_of_the_previous_version_are_read_and_future_ones_ignored() {
-        let news = ReceivedWakeup {
-            wakeup: Wakeup::NewEvents(key("s")),
-            from: None,
-        };
+        let news = ReceivedWakeup { wakeup: Wakeup::NewEvents(key("s")), from: None };
         assert_eq!(ReceivedWakeup::read("news t s"), Some(news));
-        let news = ReceivedWakeup {
-            wakeup: Wakeup::NewEvents(key("s")),
-            from: Some("r".to_owned()),
-        };
+        let news = ReceivedWakeup { wakeup: Wakeup::NewEvents(key("s")), from: Some("r".to_owned()) };
         assert_eq!(ReceivedWakeup::read("news t s r more"), Some(news));
         for told in ["", "news", "news t", "sing t s"] {
             assert_eq!(ReceivedWakeup::read(told), None, "{told:?}");
         }
         // The previous version reads the first three fields.
-        assert!(
-            Wakeup::NewEvents(key("s"))
-                .write("r")
-                .starts_with("news t s ")
-        );
+        assert!(Wakeup::NewEvents(key("s")).write("r").starts_with("news t s "));
     }
 
     #[test]

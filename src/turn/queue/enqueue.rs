@@ -12,14 +12,12 @@ use crate::{
     },
     session::{queue::MessageSelection, queue_rows::Withdrawal},
     store::{
-        queue::{
-            Enqueued, EnqueuedMessage, NewQueued, QueueState, QueuedMessage, WithdrawalOutcome,
-        },
+        queue::{Enqueued, EnqueuedMessage, NewQueued, QueueState, QueuedMessage, WithdrawalOutcome},
         session::Session,
     },
     turn::{
-        Error, context::memory::is_large, engine::Engine, lease::leases::GrantRequest,
-        live::hub::Announcement, opening::StartingPoint, queue::plan::PlannedTurn,
+        Error, context::memory::is_large, engine::Engine, lease::leases::GrantRequest, live::hub::Announcement,
+        opening::StartingPoint, queue::plan::PlannedTurn,
     },
 };
 
@@ -55,14 +53,7 @@ impl Engine {
         incoming: Incoming<'_>,
         session: &Session,
     ) -> Result<EnqueueOutcome, Error> {
-        let Incoming {
-            message,
-            delivery,
-            starts_turn,
-            execute,
-            ttl,
-            idempotency,
-        } = incoming;
+        let Incoming { message, delivery, starts_turn, execute, ttl, idempotency } = incoming;
         // A message that the same request queued before must be found even over the quota.
         let exceeded = self.quotas.check_storage(&key.tenant).err();
         let limit = match exceeded {
@@ -75,12 +66,7 @@ impl Engine {
             self.check_session_size(key).await?;
         }
         let turn_request = execute.map(codec::turn::encode_request);
-        let blobs: Vec<&str> = message
-            .parts
-            .iter()
-            .flat_map(Part::media)
-            .filter_map(blob)
-            .collect();
+        let blobs: Vec<&str> = message.parts.iter().flat_map(Part::media).filter_map(blob).collect();
         let start = StartingPoint::of(session);
         let wanted = execute.cloned().unwrap_or_default();
         let planned = (starts_turn && self.may_begin(&key.tenant))
@@ -103,22 +89,18 @@ impl Engine {
             limit,
             idempotency,
         };
-        let place =
-            match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
-                Enqueued::Queued(place) => place,
-                Enqueued::OtherEffect(_) => return Ok(EnqueueOutcome::NotQueued),
-                Enqueued::Full => {
-                    if let Some(exceeded) = exceeded {
-                        return Err(exceeded.into());
-                    }
-                    return Err(Error::QueueFull {
-                        session: key.session.clone(),
-                        limit,
-                    });
+        let place = match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
+            Enqueued::Queued(place) => place,
+            Enqueued::OtherEffect(_) => return Ok(EnqueueOutcome::NotQueued),
+            Enqueued::Full => {
+                if let Some(exceeded) = exceeded {
+                    return Err(exceeded.into());
                 }
-                Enqueued::NoSession => return Err(Error::SessionNotFound(key.session.clone())),
-                Enqueued::Mismatch => return Err(mismatch(idempotency)),
-            };
+                return Err(Error::QueueFull { session: key.session.clone(), limit });
+            }
+            Enqueued::NoSession => return Err(Error::SessionNotFound(key.session.clone())),
+            Enqueued::Mismatch => return Err(mismatch(idempotency)),
+        };
         if place.message != id {
             return Ok(EnqueueOutcome::QueuedBefore(place));
         }
@@ -128,8 +110,7 @@ impl Engine {
 
     /// Shows the queued message to the readers that follow the session here.
     fn announce(&self, key: &SessionKey, place: &EnqueuedMessage, delivery: Delivery) {
-        let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state)
-        else {
+        let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state) else {
             return;
         };
         channel.announce(Announcement {
@@ -147,60 +128,33 @@ impl Engine {
         command: CancelQueuedMessage,
     ) -> Result<QueuedMessage, Error> {
         self.supervised(async move |engine| {
-            let CancelQueuedMessage {
-                session,
-                message,
-                idempotency,
-            } = command;
+            let CancelQueuedMessage { session, message, idempotency } = command;
             let key = SessionKey::new(tenant, session);
             engine.must_exist(&key).await?;
             let not_found = || Error::QueuedMessageNotFound(message.clone());
+            engine.store.queued_message(&key, &message).await?.ok_or_else(not_found)?;
             engine
-                .store
-                .queued_message(&key, &message)
-                .await?
-                .ok_or_else(not_found)?;
-            engine
-                .withdraw_for_request(
-                    &key,
-                    MessageSelection::These(std::slice::from_ref(&message)),
-                    &idempotency,
-                )
+                .withdraw_for_request(&key, MessageSelection::These(std::slice::from_ref(&message)), &idempotency)
                 .await?;
-            engine
-                .store
-                .queued_message(&key, &message)
-                .await?
-                .ok_or_else(not_found)
+            engine.store.queued_message(&key, &message).await?.ok_or_else(not_found)
         })
         .await
     }
 
     /// Withdraws all queued messages of a session and returns their ids.
-    pub async fn clear_queue(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: ClearQueue,
-    ) -> Result<Vec<MessageId>, Error> {
+    pub async fn clear_queue(self: &Arc<Self>, tenant: TenantId, command: ClearQueue) -> Result<Vec<MessageId>, Error> {
         self.supervised(async move |engine| {
-            let ClearQueue {
-                session,
-                idempotency,
-            } = command;
+            let ClearQueue { session, idempotency } = command;
             let key = SessionKey::new(tenant, session);
             engine.must_exist(&key).await?;
-            engine
-                .withdraw_for_request(&key, MessageSelection::All, &idempotency)
-                .await
-                .map(|gone| gone.messages)
+            engine.withdraw_for_request(&key, MessageSelection::All, &idempotency).await.map(|gone| gone.messages)
         })
         .await
     }
 
     async fn must_exist(&self, key: &SessionKey) -> Result<(), Error> {
         let head = self.store.head(key, None).await?;
-        head.map(drop)
-            .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
+        head.map(drop).ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 
     async fn withdraw_for_request(
@@ -209,15 +163,8 @@ impl Engine {
         which: MessageSelection<'_>,
         idempotency: &Idempotency,
     ) -> Result<WithdrawalOutcome, Error> {
-        let gone = self
-            .store
-            .unqueue(key, which, Withdrawal::Cancelled, b"", idempotency)
-            .await?;
-        if gone
-            .hash
-            .as_ref()
-            .is_some_and(|first| *first != idempotency.hash)
-        {
+        let gone = self.store.unqueue(key, which, Withdrawal::Cancelled, b"", idempotency).await?;
+        if gone.hash.as_ref().is_some_and(|first| *first != idempotency.hash) {
             return Err(mismatch(idempotency));
         }
         if let Some(seq) = gone.last_seq {
@@ -232,8 +179,8 @@ fn blob(media: &Media) -> Option<&str> {
 }
 
 fn mismatch(idempotency: &Idempotency) -> Error {
-    idempotency.request.clone().map_or_else(
-        || Error::Internal("an idempotency record has no key".to_owned()),
-        Error::IdempotencyMismatch,
-    )
+    idempotency
+        .request
+        .clone()
+        .map_or_else(|| Error::Internal("an idempotency record has no key".to_owned()), Error::IdempotencyMismatch)
 }

@@ -20,9 +20,7 @@ impl Engine {
             let is_full = found.len() == ROUND as usize;
             let mut removed = 0;
             for key in found {
-                let expired = self
-                    .withdraw(&key, MessageSelection::All, Withdrawal::Expired, b"")
-                    .await;
+                let expired = self.withdraw(&key, MessageSelection::All, Withdrawal::Expired, b"").await;
                 match &expired {
                     Ok(()) => removed += 1,
                     Err(error) => {
@@ -45,13 +43,9 @@ impl Engine {
         message: &MessageId,
         why: DropReason,
     ) -> Result<(), Error> {
-        let payload = codec::event::encode(&Payload::QueuedMessageDropped {
-            message: message.clone(),
-            reason: why,
-        });
+        let payload = codec::event::encode(&Payload::QueuedMessageDropped { message: message.clone(), reason: why });
         let which = MessageSelection::These(std::slice::from_ref(message));
-        self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload)
-            .await
+        self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload).await
     }
 
     /// Ends queued messages on the server's behalf, without a request.
@@ -63,10 +57,7 @@ impl Engine {
         payload: &[u8],
     ) -> Result<(), Error> {
         let unkeyed = Idempotency::none();
-        let gone = self
-            .store
-            .unqueue(key, which, why, payload, &unkeyed)
-            .await?;
+        let gone = self.store.unqueue(key, which, why, payload, &unkeyed).await?;
         if let Some(seq) = gone.last_seq {
             self.notify_readers(key, seq);
         }

@@ -48,10 +48,7 @@ impl PlannedTurn {
 
     /// The admission of the turn as the successor of another one.
     pub(in crate::turn) fn next<'a>(&'a self, admission: &'a Admission<'a>) -> NextTurn<'a> {
-        NextTurn {
-            message: &self.message,
-            admission,
-        }
+        NextTurn { message: &self.message, admission }
     }
 }
 
@@ -69,13 +66,10 @@ impl Engine {
             None => Ok(TurnRequest::default()),
         });
         match readable {
-            Ok(request) => self
-                .plan(&starter.message, starter.request.clone(), &request, start)
-                .map(Some),
+            Ok(request) => self.plan(&starter.message, starter.request.clone(), &request, start).map(Some),
             Err(error) => {
                 tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "cannot decode a queued message; dropping it");
-                self.drop_queued_message(key, &starter.message, DropReason::Unreadable)
-                    .await?;
+                self.drop_queued_message(key, &starter.message, DropReason::Unreadable).await?;
                 Ok(None)
             }
         }
@@ -89,9 +83,7 @@ impl Engine {
         request: &TurnRequest,
         start: StartingPoint<'_>,
     ) -> Result<PlannedTurn, Error> {
-        let StartingPoint {
-            config, revision, ..
-        } = start;
+        let StartingPoint { config, revision, .. } = start;
         let policy = self.policy(config)?;
         let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, request);
@@ -110,24 +102,15 @@ impl Engine {
         });
         // The timeout is fixed now: a later change of the session's turn_timeout applies to later
         // turns.
-        let limits_now = LimitsOverride {
-            turn_timeout: Some(limits.turn_timeout),
-            ..request.limits
-        };
+        let limits_now = LimitsOverride { turn_timeout: Some(limits.turn_timeout), ..request.limits };
         Ok(PlannedTurn {
             message: message.clone(),
             turn,
             rows,
             timeout: limits.turn_timeout,
             revision,
-            idempotency: Idempotency {
-                request: request_id,
-                hash: String::new(),
-            },
-            request: TurnRequest {
-                limits: limits_now,
-                ..request.clone()
-            },
+            idempotency: Idempotency { request: request_id, hash: String::new() },
+            request: TurnRequest { limits: limits_now, ..request.clone() },
             model: model.reference,
         })
     }

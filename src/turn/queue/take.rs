@@ -3,9 +3,7 @@
 use crate::{
     codec,
     context::estimator::Estimator,
-    model::{
-        AppliedMessage, DropReason, InputMessage, MessageId, Payload, TakeMode, event::StepPosition,
-    },
+    model::{AppliedMessage, DropReason, InputMessage, MessageId, Payload, TakeMode, event::StepPosition},
     provider::registry::ResolvedModel,
     session::{
         rows::{NewMessage, Rows},
@@ -29,20 +27,9 @@ pub(in crate::turn) struct Ends(Vec<(MessageId, Result<MessageId, DropReason>, i
 
 impl Ends {
     /// Drops these messages.
-    pub(in crate::turn) fn drop(
-        &mut self,
-        dropped: Vec<(MessageId, DropReason)>,
-        rows: &mut Rows,
-        at: StepPosition,
-    ) {
+    pub(in crate::turn) fn drop(&mut self, dropped: Vec<(MessageId, DropReason)>, rows: &mut Rows, at: StepPosition) {
         for (message, reason) in dropped {
-            rows.event(
-                Payload::QueuedMessageDropped {
-                    message: message.clone(),
-                    reason,
-                },
-                at,
-            );
+            rows.event(Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
             self.0.push((message, Err(reason), rows.count()));
         }
     }
@@ -55,19 +42,9 @@ impl Ends {
         rows: &mut Rows,
         at: StepPosition,
     ) {
-        rows.event(
-            Payload::MessagesApplied {
-                message: message.id.clone(),
-                taken: applied.clone(),
-            },
-            at,
-        );
+        rows.event(Payload::MessagesApplied { message: message.id.clone(), taken: applied.clone() }, at);
         let event = rows.count();
-        self.0.extend(
-            applied
-                .into_iter()
-                .map(|applied| (applied.message, Ok(message.id.clone()), event)),
-        );
+        self.0.extend(applied.into_iter().map(|applied| (applied.message, Ok(message.id.clone()), event)));
         rows.message(message, at);
     }
 
@@ -97,24 +74,15 @@ pub(in crate::turn) fn choose(
         }
         match codec::queue::decode(&queued.body) {
             Ok(message) if fits(&message) => {
-                let QueuedMessage {
-                    message: id,
-                    enqueued_at,
-                    ..
-                } = queued;
-                let applied = AppliedMessage {
-                    message: id,
-                    queued_at: enqueued_at,
-                    metadata: message.metadata.clone(),
-                };
+                let QueuedMessage { message: id, enqueued_at, .. } = queued;
+                let applied =
+                    AppliedMessage { message: id, queued_at: enqueued_at, metadata: message.metadata.clone() };
                 choice.taken.push((applied, message));
             }
             Ok(_) => choice.dropped.push((queued.message, DropReason::TooLarge)),
             Err(error) => {
                 tracing::error!(message.id = %queued.message, %error, "cannot decode a queued message; dropping it");
-                choice
-                    .dropped
-                    .push((queued.message, DropReason::Unreadable));
+                choice.dropped.push((queued.message, DropReason::Unreadable));
             }
         }
     }
@@ -123,9 +91,7 @@ pub(in crate::turn) fn choose(
         TakeMode::OneAtATime => choice.taken.truncate(1),
         TakeMode::Latest => {
             let older = choice.taken.drain(..choice.taken.len().saturating_sub(1));
-            choice
-                .dropped
-                .extend(older.map(|(applied, _)| (applied.message, DropReason::Superseded)));
+            choice.dropped.extend(older.map(|(applied, _)| (applied.message, DropReason::Superseded)));
         }
     }
     choice
@@ -152,11 +118,7 @@ pub(in crate::turn) fn user_message(
     estimator: Estimator,
 ) -> NewMessage {
     // The labels stay with the queued messages.
-    NewMessage {
-        queued: applied.to_vec(),
-        metadata: [].into(),
-        ..host_message(id, input, estimator)
-    }
+    NewMessage { queued: applied.to_vec(), metadata: [].into(), ..host_message(id, input, estimator) }
 }
 
 #[cfg(test)]
@@ -188,16 +150,8 @@ mod tests {
 
     fn short(choice: &Choice) -> (Vec<&str>, Vec<(&str, DropReason)>, Vec<&str>) {
         (
-            choice
-                .taken
-                .iter()
-                .map(|(applied, _)| applied.message.as_str())
-                .collect(),
-            choice
-                .dropped
-                .iter()
-                .map(|(message, reason)| (message.as_str(), *reason))
-                .collect(),
+            choice.taken.iter().map(|(applied, _)| applied.message.as_str()).collect(),
+            choice.dropped.iter().map(|(message, reason)| (message.as_str(), *reason)).collect(),
             choice.expired.iter().map(MessageId::as_str).collect(),
         )
     }
@@ -209,46 +163,24 @@ mod tests {
         let table = [
             (TakeMode::All, vec!["a", "b", "c"], vec![]),
             (TakeMode::OneAtATime, vec!["a"], vec![]),
-            (
-                TakeMode::Latest,
-                vec!["c"],
-                vec![superseded("a"), superseded("b")],
-            ),
+            (TakeMode::Latest, vec!["c"], vec![superseded("a"), superseded("b")]),
         ];
         for (mode, taken, dropped) in table {
-            assert_eq!(
-                short(&choose(waiting(), mode, |_| true)),
-                (taken, dropped, vec![]),
-                "{mode:?}"
-            );
+            assert_eq!(short(&choose(waiting(), mode, |_| true)), (taken, dropped, vec![]), "{mode:?}");
         }
-        assert_eq!(
-            choose(Vec::new(), TakeMode::Latest, |_| true),
-            Choice::default()
-        );
+        assert_eq!(choose(Vec::new(), TakeMode::Latest, |_| true), Choice::default());
     }
 
     #[test]
     fn expired_undecodable_and_oversized_messages_do_not_block_the_queue() {
         let waiting = vec![
-            QueuedMessage {
-                expired: true,
-                ..queued("late")
-            },
-            QueuedMessage {
-                body: b"\xff".to_vec(),
-                ..queued("broken")
-            },
+            QueuedMessage { expired: true, ..queued("late") },
+            QueuedMessage { body: b"\xff".to_vec(), ..queued("broken") },
             queued("large"),
             queued("fine"),
         ];
-        let choice = choose(waiting, TakeMode::All, |message| {
-            message.parts[0] != Part::text("large")
-        });
-        let dropped = vec![
-            ("broken", DropReason::Unreadable),
-            ("large", DropReason::TooLarge),
-        ];
+        let choice = choose(waiting, TakeMode::All, |message| message.parts[0] != Part::text("large"));
+        let dropped = vec![("broken", DropReason::Unreadable), ("large", DropReason::TooLarge)];
         assert_eq!(short(&choice), (vec!["fine"], dropped, vec!["late"]));
     }
 }

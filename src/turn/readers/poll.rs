@@ -32,35 +32,18 @@ impl Engine {
     }
 
     /// Like [`Engine::poll_events`], for these sessions only, if they are followed here.
-    pub(in crate::turn) async fn poll_events_of_sessions(
-        &self,
-        sessions: &BTreeSet<SessionKey>,
-    ) -> Result<(), Error> {
-        self.poll_events_of_channels(
-            sessions
-                .iter()
-                .filter_map(|key| self.hub.get(key))
-                .collect(),
-        )
-        .await
+    pub(in crate::turn) async fn poll_events_of_sessions(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
+        self.poll_events_of_channels(sessions.iter().filter_map(|key| self.hub.get(key)).collect()).await
     }
 
     async fn poll_events_of_channels(&self, channels: Vec<Arc<Channel>>) -> Result<(), Error> {
-        let followed: Vec<Followed> = channels
-            .iter()
-            .map(|channel| Followed {
-                key: channel.key().clone(),
-                after: channel.seq(),
-            })
-            .collect();
+        let followed: Vec<Followed> =
+            channels.iter().map(|channel| Followed { key: channel.key().clone(), after: channel.seq() }).collect();
         if followed.is_empty() {
             return Ok(());
         }
         let heads = self.store.heads(&followed).await?;
-        let heads: BTreeMap<_, _> = heads
-            .into_iter()
-            .map(|(key, seq, state)| (key, (seq, state)))
-            .collect();
+        let heads: BTreeMap<_, _> = heads.into_iter().map(|(key, seq, state)| (key, (seq, state))).collect();
         for channel in channels {
             let head = heads.get(channel.key());
             let running = head.is_some_and(|(_, state)| *state == SessionState::Running);
@@ -82,17 +65,9 @@ impl Engine {
     /// lose the newest ones, and the rest of such a stream would belong to a history that no longer
     /// exists. Its streams end.
     pub async fn check_lost_events(&self) -> Result<(), Error> {
-        let asked: Vec<_> = self
-            .hub
-            .channels()
-            .into_iter()
-            .map(|channel| (channel.marks(), channel))
-            .collect();
+        let asked: Vec<_> = self.hub.channels().into_iter().map(|channel| (channel.marks(), channel)).collect();
         let marks = |(marks, channel): &(Vec<SeenEvent>, Arc<Channel>)| {
-            marks
-                .iter()
-                .map(|mark| (channel.key().clone(), *mark))
-                .collect::<Vec<_>>()
+            marks.iter().map(|mark| (channel.key().clone(), *mark)).collect::<Vec<_>>()
         };
         let all: Vec<_> = asked.iter().flat_map(marks).collect();
         if all.is_empty() {
@@ -103,14 +78,8 @@ impl Engine {
             found.entry(key).or_default().push((seq, verdict));
         }
         for (marks, channel) in asked {
-            let found = found
-                .get(channel.key())
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            if found
-                .iter()
-                .any(|(_, verdict)| matches!(verdict, SeenEventCheck::Lost(_)))
-            {
+            let found = found.get(channel.key()).map(Vec::as_slice).unwrap_or_default();
+            if found.iter().any(|(_, verdict)| matches!(verdict, SeenEventCheck::Lost(_))) {
                 tracing::error!(session.id = %channel.key().session, "the database lost events that were delivered to readers");
             }
             channel.compared(&marks, found);

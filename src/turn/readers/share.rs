@@ -40,11 +40,7 @@ impl Engine {
     /// that are written on other replicas.
     pub async fn share(&self) -> Result<(), Error> {
         self.store_shared_text().await?;
-        let elsewhere = self
-            .hub
-            .channels()
-            .into_iter()
-            .filter(|it| it.runs_remotely() && it.has_readers());
+        let elsewhere = self.hub.channels().into_iter().filter(|it| it.runs_remotely() && it.has_readers());
         self.read_shared_text(&elsewhere.collect::<Vec<_>>()).await
     }
 
@@ -62,19 +58,14 @@ impl Engine {
             held.iter().map(|held| followed.has(&held.key)).collect()
         };
         let mut sharing = self.sharing.shared.lock().await;
-        sharing.retain(|key, shared| {
-            held.iter()
-                .any(|held| held.key == *key && shared.is_of(held))
-        });
+        sharing.retain(|key, shared| held.iter().any(|held| held.key == *key && shared.is_of(held)));
         let mut chunks = Vec::new();
         let mut bytes = 0;
         for (held, _) in held.iter().zip(followed).filter(|(_, followed)| *followed) {
             let Some(channel) = self.hub.get(&held.key) else {
                 continue;
             };
-            let shared = sharing
-                .entry(held.key.clone())
-                .or_insert_with(|| SharedMessage::new(held));
+            let shared = sharing.entry(held.key.clone()).or_insert_with(|| SharedMessage::new(held));
             if let Some(chunk) = shared.next(&held.key, &channel) {
                 bytes += chunk.body.len();
                 chunks.push(chunk.clone());
@@ -86,9 +77,7 @@ impl Engine {
         if !chunks.is_empty() {
             self.store.save_chunks(&chunks).await?;
             for chunk in chunks {
-                sharing
-                    .entry(chunk.key)
-                    .and_modify(|shared| shared.unsent = None);
+                sharing.entry(chunk.key).and_modify(|shared| shared.unsent = None);
             }
         }
         Ok(())
@@ -116,11 +105,7 @@ impl Engine {
             .collect();
         let asked = |channel: &&Arc<Channel>| {
             let (message, n) = channel.applied_chunk();
-            ChunkCursor {
-                key: channel.key().clone(),
-                message,
-                n,
-            }
+            ChunkCursor { key: channel.key().clone(), message, n }
         };
         let asked: Vec<ChunkCursor> = channels.values().map(asked).collect();
         for some in asked.chunks(SESSIONS_PER_READ) {

@@ -17,8 +17,7 @@ impl Engine {
     pub async fn send_heartbeat(&self) -> Result<(), Error> {
         let sent = Instant::now();
         self.store.send_heartbeat().await?;
-        self.leases
-            .confirm_heartbeat(sent, self.max_heartbeat_age(), Instant::now());
+        self.leases.confirm_heartbeat(sent, self.max_heartbeat_age(), Instant::now());
         Ok(())
     }
 
@@ -48,15 +47,8 @@ impl Engine {
     }
 
     /// Like [`Engine::poll_cancels`], for the turns of these sessions only.
-    pub(in crate::turn) async fn poll_cancels_of_sessions(
-        &self,
-        sessions: &BTreeSet<SessionKey>,
-    ) -> Result<(), Error> {
-        let held = self
-            .leases
-            .held()
-            .into_iter()
-            .filter(|held| sessions.contains(&held.key));
+    pub(in crate::turn) async fn poll_cancels_of_sessions(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
+        let held = self.leases.held().into_iter().filter(|held| sessions.contains(&held.key));
         self.poll_cancels_of_leases(held.collect()).await
     }
 

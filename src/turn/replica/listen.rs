@@ -68,17 +68,11 @@ impl Engine {
         };
         // Earlier wake-ups were missed. Replicas that follow the turns that run here repeat theirs
         // with their next poll.
-        self.sharing
-            .start_receiving(self.leases.count() > 0, self.follow_lasts());
+        self.sharing.start_receiving(self.leases.count() > 0, self.follow_lasts());
         self.wakeups.listening.store(true, Ordering::Relaxed);
         self.poll_events().await?;
         self.poll_cancels().await?;
-        self.run_lookups(Lookups {
-            queues: true,
-            orphans: true,
-            ..Lookups::default()
-        })
-        .await?;
+        self.run_lookups(Lookups { queues: true, orphans: true, ..Lookups::default() }).await?;
         loop {
             let look = self.collect_wakeups(&mut listener).await?;
             self.run_lookups(look).await?;
@@ -105,10 +99,7 @@ impl Engine {
         match wakeup {
             // Readers here are notified directly of this replica's own writes.
             Wakeup::NewEvents(key) => {
-                let own = from.map_or_else(
-                    || self.leases.runs(&key),
-                    |from| from == self.store.replica(),
-                );
+                let own = from.map_or_else(|| self.leases.runs(&key), |from| from == self.store.replica());
                 if !own && self.hub.get(&key).is_some() {
                     look.news.insert(key);
                 }
@@ -130,13 +121,7 @@ impl Engine {
     }
 
     async fn run_lookups(self: &Arc<Self>, look: Lookups) -> Result<(), Error> {
-        let Lookups {
-            news,
-            cancels,
-            queues,
-            orphans,
-            followed,
-        } = look;
+        let Lookups { news, cancels, queues, orphans, followed } = look;
         if !news.is_empty() {
             self.poll_events_of_sessions(&news).await?;
         }

@@ -39,8 +39,7 @@ impl Engine {
         let owned = self.store.owned_here(&keys).await?;
         for key in keys {
             if self.leases.runs(&key) || owned.iter().all(|(owned, _)| *owned != key) {
-                self.leases
-                    .clear_uncertain(&key, self.store.lease_ttl(), asked);
+                self.leases.clear_uncertain(&key, self.store.lease_ttl(), asked);
             }
         }
         self.resolve_all(owned).await
@@ -52,16 +51,10 @@ impl Engine {
             return Ok(());
         }
         let asked = Instant::now();
-        let held: Vec<SessionKey> = self
-            .leases
-            .held()
-            .into_iter()
-            .map(|held| held.key)
-            .collect();
+        let held: Vec<SessionKey> = self.leases.held().into_iter().map(|held| held.key).collect();
         let owned = self.store.owned_unknown(&held, PAGE).await?;
         if owned.is_empty() {
-            self.leases
-                .clear_unknown_grants(self.store.lease_ttl(), asked);
+            self.leases.clear_unknown_grants(self.store.lease_ttl(), asked);
         }
         self.resolve_all(owned).await
     }
@@ -70,8 +63,7 @@ impl Engine {
     pub fn mark_unknown_grants(&self) {
         let now = Instant::now();
         let young = self.store.lease_ttl();
-        self.leases
-            .mark_unknown_grants(now.checked_sub(young).unwrap_or(now));
+        self.leases.mark_unknown_grants(now.checked_sub(young).unwrap_or(now));
     }
 
     async fn resolve_all(self: &Arc<Self>, owned: Vec<(SessionKey, Grant)>) -> Result<(), Error> {
@@ -133,10 +125,7 @@ impl Engine {
             return resolved;
         };
         // Their turns continued elsewhere.
-        again
-            .iter()
-            .filter(|key| !found.contains_key(key))
-            .for_each(|key| self.postponed.forget(key));
+        again.iter().filter(|key| !found.contains_key(key)).for_each(|key| self.postponed.forget(key));
         if !signs.is_empty() && found.values().all(|waiting| *waiting) {
             self.store.clear_orphan_reports(&signs).await?;
         }
@@ -150,10 +139,7 @@ impl Engine {
 
     /// The sessions that needed an action, and whether they were waiting for tools. Returns `None`
     /// if there may be more.
-    async fn take_over_in_pages(
-        self: &Arc<Self>,
-        orphans: bool,
-    ) -> Result<Option<BTreeMap<SessionKey, bool>>, Error> {
+    async fn take_over_in_pages(self: &Arc<Self>, orphans: bool) -> Result<Option<BTreeMap<SessionKey, bool>>, Error> {
         let mut all = BTreeMap::new();
         for _ in 0..PAGES {
             if !self.may_start() {
@@ -165,9 +151,7 @@ impl Engine {
             let each = |candidate: &TakeoverCandidate| (candidate.key.clone(), candidate.waiting);
             all.extend(found.iter().map(each));
             stream::iter(found)
-                .for_each_concurrent(MAX_CONCURRENT_TAKEOVERS, |candidate| {
-                    self.try_take_over(candidate)
-                })
+                .for_each_concurrent(MAX_CONCURRENT_TAKEOVERS, |candidate| self.try_take_over(candidate))
                 .await;
             if !more {
                 return Ok(Some(all));
@@ -198,11 +182,7 @@ impl Engine {
     }
 
     async fn take_over_one(self: &Arc<Self>, candidate: TakeoverCandidate) -> Result<(), Error> {
-        let TakeoverCandidate {
-            key,
-            epoch,
-            waiting,
-        } = candidate;
+        let TakeoverCandidate { key, epoch, waiting } = candidate;
         if waiting && self.close_overdue(&key).await? {
             return Ok(());
         }

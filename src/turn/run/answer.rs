@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     fair::FairPermit,
     model::{
-        CallId, Delta, FailurePhase, MessageId, ModelResponse, Part, Prompt, Seq, Tally, TenantId,
-        TurnId, derive, event::StepPosition,
+        CallId, Delta, FailurePhase, MessageId, ModelResponse, Part, Prompt, Seq, Tally, TenantId, TurnId, derive,
+        event::StepPosition,
     },
     provider::{
         self, Finish, ResponseStream,
@@ -115,29 +115,20 @@ pub(in crate::turn) async fn call(
     let begun = Instant::now();
     let mut timing = Timing::default();
     let mut written = Tally::default();
-    call.publisher.show(LiveKind::Thinking {
-        model: call.model.reference.clone(),
-    });
+    call.publisher.show(LiveKind::Thinking { model: call.model.reference.clone() });
     let answer = call.model.call(call.tenant, call.prompt);
     let assembly = Assembly::new(call.message.clone(), call.taken, call.max_bytes);
     let arriving = Arriving {
         provider: &call.model.provider_name,
         message: &call.message,
-        outbox: Outbox {
-            audience: call.publisher,
-            flush: call.flush,
-            pending: None,
-            shown: None,
-        },
+        outbox: Outbox { audience: call.publisher, flush: call.flush, pending: None, shown: None },
         begun,
         timing: &mut timing,
         room: call.room,
         written: &mut written,
         memory: call.memory,
     };
-    let end = arriving
-        .until(answer, assembly, begun + call.time_left, lease, aborting)
-        .await;
+    let end = arriving.until(answer, assembly, begun + call.time_left, lease, aborting).await;
     timing.total = begun.elapsed();
     (end, timing, written)
 }
@@ -174,11 +165,7 @@ impl Arriving<'_> {
                 () = self.outbox.due() => { self.outbox.send(); continue }
                 chunk = answer.next() => chunk,
             };
-            let phase = if self.timing.first.is_some() {
-                FailurePhase::Stream
-            } else {
-                FailurePhase::Generate
-            };
+            let phase = if self.timing.first.is_some() { FailurePhase::Stream } else { FailurePhase::Generate };
             let chunk = match chunk {
                 Some(Ok(chunk)) => chunk,
                 Some(Err(error)) => return self.failed(error, phase),
@@ -189,9 +176,7 @@ impl Arriving<'_> {
             match assembly.apply(chunk, || derive::call(self.message, calls)) {
                 Ok(Progress::NoDelta) => {}
                 Ok(Progress::Delta(delta)) => {
-                    self.timing
-                        .first
-                        .get_or_insert_with(|| self.begun.elapsed());
+                    self.timing.first.get_or_insert_with(|| self.begun.elapsed());
                     *self.written = self.written.plus(&delta.text);
                     self.outbox.push(delta);
                     if self.room.is_some_and(|room| self.written.tokens() > room) {
@@ -208,11 +193,7 @@ impl Arriving<'_> {
     }
 
     fn failed(&self, error: provider::Error, phase: FailurePhase) -> CallEnd {
-        CallEnd::Failed(FailedCall {
-            error,
-            phase,
-            shown: self.outbox.shown.is_some(),
-        })
+        CallEnd::Failed(FailedCall { error, phase, shown: self.outbox.shown.is_some() })
     }
 }
 
@@ -237,10 +218,7 @@ impl Outbox<'_> {
             }
             None => self.pending = Some(delta),
         }
-        let full = self
-            .pending
-            .as_ref()
-            .is_some_and(|pending| pending.text.len() >= FLUSH_BYTES);
+        let full = self.pending.as_ref().is_some_and(|pending| pending.text.len() >= FLUSH_BYTES);
         if full || self.shown.is_none_or(|shown| shown.elapsed() >= self.flush) {
             self.send();
         }
@@ -265,22 +243,13 @@ impl Outbox<'_> {
 
 impl Publisher<'_> {
     fn show(&self, what: LiveKind) {
-        self.channel.show(LiveOutput {
-            after: self.after,
-            turn: self.turn.clone(),
-            at: self.at,
-            kind: what,
-        });
+        self.channel.show(LiveOutput { after: self.after, turn: self.turn.clone(), at: self.at, kind: what });
     }
 }
 
 /// The stream ended without a finish reason: never treated as a complete response.
 fn broke_off(provider: &str) -> provider::Error {
-    provider::Error::new(
-        Kind::Broken,
-        provider,
-        "the response ended without its end marker",
-    )
+    provider::Error::new(Kind::Broken, provider, "the response ended without its end marker")
 }
 
 /// The response as stored with its message.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::{
     context::{calls::check_executable, estimator::Estimator},
     model::{
-        CallId, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall, ToolExecution,
-        ToolSet,
+        CallId, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall, ToolExecution, ToolSet,
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
@@ -40,28 +39,15 @@ pub(super) struct BatchBuilder<'a> {
 impl BatchBuilder<'_> {
     /// The batch of calls of a message with this finish reason, and the events that request them.
     /// Calls that cannot be run are closed with a result that contains the reason.
-    pub(super) fn batch(
-        self,
-        message: &MessageId,
-        parts: &[Part],
-        finish: FinishReason,
-        rows: &mut Rows,
-    ) -> Batch {
+    pub(super) fn batch(self, message: &MessageId, parts: &[Part], finish: FinishReason, rows: &mut Rows) -> Batch {
         let mut out = RequestedCalls::default();
-        let calls = parts
-            .iter()
-            .enumerate()
-            .filter_map(|(position, part)| Some((position, part.content.as_call()?)));
+        let calls = parts.iter().enumerate().filter_map(|(position, part)| Some((position, part.content.as_call()?)));
         let calls = calls
             .enumerate()
             .map(|(ord, (part, call))| {
                 let tool = self.tools.get(&call.name);
                 let timeout = tool.and_then(|tool| tool.timeout).unwrap_or(self.timeout);
-                let ended = if self.over {
-                    Err(CallCancelReason::TurnEnded)
-                } else {
-                    Ok(())
-                };
+                let ended = if self.over { Err(CallCancelReason::TurnEnded) } else { Ok(()) };
                 let runs = ended.and_then(|()| check_executable(finish, call, self.tools));
                 let fate = match (runs, tool) {
                     (Ok(()), tool) => self.request_call(call, tool, timeout, &mut out, rows),
@@ -69,17 +55,10 @@ impl BatchBuilder<'_> {
                         let id = call.id.clone();
                         let name = call.name.clone();
                         rows.event(
-                            Payload::ToolCallCancelled {
-                                call: id.clone(),
-                                name: name.clone(),
-                                reason,
-                            },
+                            Payload::ToolCallCancelled { call: id.clone(), name: name.clone(), reason },
                             self.at,
                         );
-                        out.closed.push((
-                            ord,
-                            stored(not_run(id, name, reason), Role::Tool, self.estimator),
-                        ));
+                        out.closed.push((ord, stored(not_run(id, name, reason), Role::Tool, self.estimator)));
                         CallHandling::NotRun
                     }
                 };
@@ -95,11 +74,7 @@ impl BatchBuilder<'_> {
             .collect();
         let results = self.results.clone();
         self.close_or_request(out, rows);
-        Batch {
-            message: message.clone(),
-            results,
-            calls,
-        }
+        Batch { message: message.clone(), results, calls }
     }
 
     /// Requests a call that can be run. With sequential execution, only the first call is
@@ -113,13 +88,7 @@ impl BatchBuilder<'_> {
         rows: &mut Rows,
     ) -> CallHandling {
         let (waits_for, request) = if tool.is_some_and(|tool| tool.requires_approval) {
-            (
-                WaitsFor::Approval,
-                Payload::ApprovalRequested {
-                    call: call.clone(),
-                    timeout,
-                },
-            )
+            (WaitsFor::Approval, Payload::ApprovalRequested { call: call.clone(), timeout })
         } else {
             let request = Payload::ToolCallRequested {
                 call: call.clone(),
@@ -130,10 +99,7 @@ impl BatchBuilder<'_> {
             (WaitsFor::Result { edited: false }, request)
         };
         if self.execution == ToolExecution::Sequential && out.has_requests() {
-            return CallHandling::Later {
-                waits_for,
-                request: Box::new(request),
-            };
+            return CallHandling::Later { waits_for, request: Box::new(request) };
         }
         rows.event(request, self.at);
         match waits_for {
@@ -148,22 +114,13 @@ impl BatchBuilder<'_> {
     fn close_or_request(self, out: RequestedCalls, rows: &mut Rows) {
         if !out.has_requests() {
             let parts = out.closed.into_iter().map(|(_, part)| part).collect();
-            rows.message(
-                new_message(self.results, Role::Tool, parts, None, self.estimator),
-                self.at,
-            );
+            rows.message(new_message(self.results, Role::Tool, parts, None, self.estimator), self.at);
             return;
         }
         for (position, part) in out.closed {
             rows.early_part(&self.results, position, part);
         }
-        rows.event(
-            Payload::ActionRequired {
-                results: out.requested,
-                approvals: out.approvals,
-            },
-            self.at,
-        );
+        rows.event(Payload::ActionRequired { results: out.requested, approvals: out.approvals }, self.at);
     }
 }
 

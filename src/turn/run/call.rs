@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     context::sent_prompt::SentPrompt,
     model::{
-        CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailurePhase,
-        FinishReason, MessageId, Part, Payload, Prompt, Tally, Usage, derive,
+        CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailurePhase, FinishReason, MessageId,
+        Part, Payload, Prompt, Tally, Usage, derive,
         event::{Estimate, TurnRetrying},
     },
     provider::{self, Finish, assemble::AssembledResponse, error::Kind},
@@ -45,11 +45,7 @@ struct Reported {
 
 impl Run<'_> {
     /// Calls the model and commits its response.
-    pub(super) async fn call(
-        &mut self,
-        step: &StepContext<'_>,
-        transcript: ClosedTranscript,
-    ) -> Result<Flow, Error> {
+    pub(super) async fn call(&mut self, step: &StepContext<'_>, transcript: ClosedTranscript) -> Result<Flow, Error> {
         let predicted = step.size.count.tokens;
         let quotas = &self.engine.quotas;
         let Ok(mut tokens) = quotas.reserve(&self.key.tenant, predicted, step.most_output()) else {
@@ -84,12 +80,7 @@ impl Run<'_> {
             time_left: step.time_left(),
             room: Self::room_for_answer(step),
             flush: self.engine.rules.turn.delta_flush,
-            publisher: Publisher {
-                channel: self.channel,
-                turn: self.turn,
-                after: self.seq,
-                at: step.at,
-            },
+            publisher: Publisher { channel: self.channel, turn: self.turn, after: self.seq, at: step.at },
             memory: &mut self.memory,
         };
         self.watch.call(&self.engine.metrics);
@@ -101,16 +92,14 @@ impl Run<'_> {
         spans::answered(&span, &end, timing);
         drop(span);
         let metrics = &self.engine.metrics;
-        self.watch
-            .answered(metrics, model_call(step.model), &end, timing);
+        self.watch.answered(metrics, model_call(step.model), &end, timing);
         // A prompt that was too long is read again immediately.
         if !matches!(&end, CallEnd::Failed(broken) if broken.error.kind == Kind::TooLong) {
             self.memory = None;
         }
         match end {
             CallEnd::Complete(assembled) => {
-                self.answered(step, teaches, &message, assembled, (of_loop, sent, timing))
-                    .await
+                self.answered(step, teaches, &message, assembled, (of_loop, sent, timing)).await
             }
             CallEnd::Failed(broken) => self.failed(step, &message, broken).await,
             CallEnd::Cut(cut, partial) => self.cut(step, &message, cut, partial, timing).await,
@@ -128,22 +117,14 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         // Read before the calibration: the report is compared with the ratio at the time of the
         // call.
-        let ratio = self
-            .engine
-            .ratio(&self.key.tenant, &step.model.reference)
-            .await;
+        let ratio = self.engine.ratio(&self.key.tenant, &step.model.reference).await;
         let size_report = window::size_report(step, sent, &answer.finish).cloned();
         let estimate = self.learn(step, prompt, &answer.finish, size_report.as_ref());
-        let reported = Reported {
-            ratio,
-            size_report,
-            estimate,
-        };
+        let reported = Reported { ratio, size_report, estimate };
         if self.must_retry_empty(step, &answer) {
             return self.retry_empty(step, message, &answer, &reported).await;
         }
-        self.commit(step, message, answer, timing, (of_loop, &reported))
-            .await
+        self.commit(step, message, answer, timing, (of_loop, &reported)).await
     }
 
     /// Uses the report to calibrate the estimate of the prompt, if the prompt was kept, and
@@ -160,9 +141,7 @@ impl Run<'_> {
         if let Some(prompt) = prompt {
             engine.learn(&self.key.tenant, step.model, prompt, usage.input);
         }
-        engine
-            .metrics
-            .prompt_estimated(&step.model.reference, predicted.tokens, usage.input);
+        engine.metrics.prompt_estimated(&step.model.reference, predicted.tokens, usage.input);
         Some(compared(predicted, usage))
     }
 
@@ -176,15 +155,8 @@ impl Run<'_> {
         timing: Timing,
         (of_loop, reported): (reasoning::SentLoop, &Reported),
     ) -> Result<Flow, Error> {
-        let AssembledResponse {
-            mut parts,
-            calls,
-            pictures,
-            finish,
-        } = answer;
-        self.engine
-            .keep_made(&self.key.tenant, &mut parts, &pictures)
-            .await?;
+        let AssembledResponse { mut parts, calls, pictures, finish } = answer;
+        self.engine.keep_made(&self.key.tenant, &mut parts, &pictures).await?;
         let mut rows = self.rows_with_media_events(step);
         let response = response(step.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response, step.estimator);
@@ -197,32 +169,19 @@ impl Run<'_> {
         }
         let written = (!parts.is_empty()).then_some(message);
         let usage = (finish.usage.as_ref(), reported.estimate);
-        rows.event(
-            usage_recorded(step.model, usage, reported.ratio, written),
-            step.at,
-        );
+        rows.event(usage_recorded(step.model, usage, reported.ratio, written), step.at);
         self.last_usage.clone_from(&finish.usage);
-        let cost = StepCost {
-            model: &step.model.reference,
-            call: Some(finish.usage.as_ref()),
-            message: written,
-            measured,
-        };
+        let cost =
+            StepCost { model: &step.model.reference, call: Some(finish.usage.as_ref()), message: written, measured };
         // The provider's own tools are still running: the next step continues the paused response.
         let paused = finish.reason == FinishReason::Paused && written.is_some();
         if paused && calls.is_empty() && !step.owned.late {
-            let written = self
-                .engine
-                .store
-                .append(self.key, self.turn_fence(), &rows, &cost, None)
-                .await?;
+            let written = self.engine.store.append(self.key, self.turn_fence(), &rows, &cost, None).await?;
             return self.apply_written(written);
         }
         if calls.is_empty() {
             let is_silent = parts.iter().all(Part::is_silent);
-            return self
-                .end_after(step, rows, cost, (finish.reason, is_silent))
-                .await;
+            return self.end_after(step, rows, cost, (finish.reason, is_silent)).await;
         }
         let handing = BatchBuilder {
             tools: step.call.tools,
@@ -234,11 +193,7 @@ impl Run<'_> {
             estimator: step.estimator,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let written = self
-            .engine
-            .store
-            .append(self.key, self.turn_fence(), &rows, &cost, Some(&batch))
-            .await?;
+        let written = self.engine.store.append(self.key, self.turn_fence(), &rows, &cost, Some(&batch)).await?;
         // A turn that is being cancelled closes its calls, and runs none.
         if matches!(written, WriteOutcome::Applied(ack) if !ack.cancelled) {
             self.engine.run_mcp_calls(self.key, &batch.requested());
@@ -257,21 +212,12 @@ impl Run<'_> {
         match ending_of(finish) {
             TurnAction::Finish if step.is_over() => {
                 let ending = Ending::Completed(CompletionReason::Deadline);
-                self.stop(step, rows, Some(cost), ending, Some(finish))
-                    .await
+                self.stop(step, rows, Some(cost), ending, Some(finish)).await
             }
-            TurnAction::Stop(ending) => {
-                self.stop(step, rows, Some(cost), ending, Some(finish))
-                    .await
-            }
+            TurnAction::Stop(ending) => self.stop(step, rows, Some(cost), ending, Some(finish)).await,
             TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish => {
-                let reason = if is_silent {
-                    CompletionReason::Empty
-                } else {
-                    CompletionReason::Stop
-                };
-                self.finish(step, rows, Some(cost), (reason, Some(finish)))
-                    .await
+                let reason = if is_silent { CompletionReason::Empty } else { CompletionReason::Stop };
+                self.finish(step, rows, Some(cost), (reason, Some(finish))).await
             }
         }
     }
@@ -279,15 +225,9 @@ impl Run<'_> {
     /// Whether to call the model again because it stopped with an empty response. This happens once
     /// per step, if another attempt is allowed and there is time.
     fn must_retry_empty(&self, step: &StepContext<'_>, answer: &AssembledResponse) -> bool {
-        let stopped = matches!(
-            answer.finish.reason,
-            FinishReason::Stop | FinishReason::ToolCalls
-        );
+        let stopped = matches!(answer.finish.reason, FinishReason::Stop | FinishReason::ToolCalls);
         let tried = self.called_again == Some(step.at.step);
-        stopped
-            && !tried
-            && answer.parts.iter().all(Part::is_silent)
-            && self.retry_delay(step, &empty(step)).is_some()
+        stopped && !tried && answer.parts.iter().all(Part::is_silent) && self.retry_delay(step, &empty(step)).is_some()
     }
 
     /// Begins the next attempt at a step with an empty response. Reasoning that readers were sent
@@ -297,9 +237,7 @@ impl Run<'_> {
         step: &StepContext<'_>,
         message: &MessageId,
         answer: &AssembledResponse,
-        Reported {
-            ratio, estimate, ..
-        }: &Reported,
+        Reported { ratio, estimate, .. }: &Reported,
     ) -> Result<Flow, Error> {
         self.called_again = Some(step.at.step);
         let error = empty(step);
@@ -312,16 +250,10 @@ impl Run<'_> {
         let reported = answer.finish.usage.as_ref();
         let usage = (reported, *estimate);
         rows.event(usage_recorded(step.model, usage, *ratio, None), step.at);
-        let cost = StepCost {
-            model: &step.model.reference,
-            call: Some(reported),
-            message: None,
-            measured: None,
-        };
+        let cost = StepCost { model: &step.model.reference, call: Some(reported), message: None, measured: None };
         let failure = error.to_failure(FailurePhase::Stream);
         let voided = (!answer.parts.is_empty()).then(|| message.clone());
-        self.begin_attempt(step, rows, &cost, (failure, Duration::ZERO, voided))
-            .await
+        self.begin_attempt(step, rows, &cost, (failure, Duration::ZERO, voided)).await
     }
 
     /// The wait before a call that failed like this is retried. Returns `None` if it is not
@@ -339,17 +271,8 @@ impl Run<'_> {
     }
 
     /// Handles a failed call: repeats the step if that may help, or ends the turn.
-    async fn failed(
-        &mut self,
-        step: &StepContext<'_>,
-        message: &MessageId,
-        broken: FailedCall,
-    ) -> Result<Flow, Error> {
-        let FailedCall {
-            error,
-            phase,
-            shown,
-        } = broken;
+    async fn failed(&mut self, step: &StepContext<'_>, message: &MessageId, broken: FailedCall) -> Result<Flow, Error> {
+        let FailedCall { error, phase, shown } = broken;
         let failure = error.to_failure(phase);
         let mut rows = Self::no_rows(step);
         let cost = self.unreported_call(step, &mut rows, None).await;
@@ -361,18 +284,10 @@ impl Run<'_> {
             return match self.instead_of(step, &error) {
                 Some(to) => {
                     let from = &step.model.reference;
-                    let fallback = Fallback {
-                        from,
-                        to,
-                        failure,
-                        voided,
-                    };
+                    let fallback = Fallback { from, to, failure, voided };
                     self.fall_back(step.owned, fallback, rows, cost).await
                 }
-                None => {
-                    self.stop(step, rows, Some(cost), Ending::Failed(failure), None)
-                        .await
-                }
+                None => self.stop(step, rows, Some(cost), Ending::Failed(failure), None).await,
             };
         };
         tracing::warn!(
@@ -380,9 +295,7 @@ impl Run<'_> {
             ?delay, %error, "retrying a failed model call"
         );
         self.engine.metrics.call_retried(error.kind.name());
-        let flow = self
-            .begin_attempt(step, rows, &cost, (failure, delay, voided))
-            .await?;
+        let flow = self.begin_attempt(step, rows, &cost, (failure, delay, voided)).await?;
         if flow == Flow::Continue {
             self.wait(delay).await;
         }
@@ -397,18 +310,9 @@ impl Run<'_> {
         cost: &StepCost<'_>,
         (failure, delay, voided): (Failure, Duration, Option<MessageId>),
     ) -> Result<Flow, Error> {
-        let retrying = TurnRetrying {
-            failure,
-            next_attempt: step.at.attempt + 1,
-            delay,
-            voided,
-        };
+        let retrying = TurnRetrying { failure, next_attempt: step.at.attempt + 1, delay, voided };
         rows.event(Payload::TurnRetrying(retrying), step.at);
-        let written = self
-            .engine
-            .store
-            .retry(self.key, self.turn_fence(), &rows, cost, None)
-            .await?;
+        let written = self.engine.store.retry(self.key, self.turn_fence(), &rows, cost, None).await?;
         self.apply_written(written)
     }
 
@@ -439,43 +343,21 @@ impl Run<'_> {
             CutReason::WindowFull => return self.restart(step, message).await,
             CutReason::Deadline => Ending::Completed(CompletionReason::Deadline),
             CutReason::Cancelled => {
-                let owned = || {
-                    self.engine
-                        .store
-                        .owned(self.key, self.turn, self.fence.epoch)
-                };
+                let owned = || self.engine.store.owned(self.key, self.turn, self.fence.epoch);
                 let owned = self.retry_transient(owned).await?;
                 let request = owned.and_then(|owned| owned.cancel);
                 let Some(request) = request else {
                     return Ok(Flow::Continue);
                 };
-                let outcome = if partial.is_empty() {
-                    CancelOutcome::None
-                } else {
-                    CancelOutcome::PartialAssistant
-                };
+                let outcome = if partial.is_empty() { CancelOutcome::None } else { CancelOutcome::PartialAssistant };
                 let cause = request.cause;
                 let reason = request.reason.clone();
-                let ending = Ending::Cancelled {
-                    cause,
-                    outcome,
-                    reason,
-                    undone: None,
-                };
-                self.with_rollback(
-                    ending,
-                    Some(&request),
-                    (!partial.is_empty()).then_some(message),
-                )
-                .await?
+                let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
+                self.with_rollback(ending, Some(&request), (!partial.is_empty()).then_some(message)).await?
             }
         };
         let written = (!partial.is_empty()).then_some(message);
-        let mut rows = if written.is_some() {
-            self.rows_with_media_events(step)
-        } else {
-            Self::no_rows(step)
-        };
+        let mut rows = if written.is_some() { self.rows_with_media_events(step) } else { Self::no_rows(step) };
         if written.is_some() {
             let finish = Finish {
                 reason: FinishReason::Cancelled,
@@ -488,20 +370,10 @@ impl Run<'_> {
                 prompt_fingerprint: None,
             };
             let response = response(step.model, &finish, timing);
-            rows.message(
-                assistant(message, partial, response, step.estimator),
-                step.at,
-            );
+            rows.message(assistant(message, partial, response, step.estimator), step.at);
         }
         let cost = self.unreported_call(step, &mut rows, written).await;
-        self.stop(
-            step,
-            rows,
-            Some(cost),
-            ending,
-            written.map(|_| FinishReason::Cancelled),
-        )
-        .await
+        self.stop(step, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
     }
     /// Records a call without reported usage, and the message that it wrote.
     pub(super) async fn unreported_call<'s>(
@@ -512,16 +384,8 @@ impl Run<'_> {
     ) -> StepCost<'s> {
         let model = &step.model.reference;
         let ratio = self.engine.ratio(&self.key.tenant, model).await;
-        rows.event(
-            usage_recorded(step.model, (None, None), ratio, message),
-            step.at,
-        );
-        StepCost {
-            model,
-            call: Some(None),
-            message,
-            measured: None,
-        }
+        rows.event(usage_recorded(step.model, (None, None), ratio, message), step.at);
+        StepCost { model, call: Some(None), message, measured: None }
     }
 }
 

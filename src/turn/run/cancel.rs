@@ -9,10 +9,7 @@ use std::{
 use crate::{
     model::{CancelCause, Fence, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
     store::{grant::Grant, turn_read::Turn},
-    turn::{
-        Error, engine::Engine, lease::leases::GrantRequest, live::wakeups::Wakeup,
-        run::cause::Cause,
-    },
+    turn::{Error, engine::Engine, lease::leases::GrantRequest, live::wakeups::Wakeup, run::cause::Cause},
 };
 
 /// Poll interval for the end of a turn that is being cancelled, in case the end is not announced.
@@ -30,16 +27,10 @@ pub struct Cancelled {
 
 impl Engine {
     /// Cancels a turn and waits for its end. Returns `None` if no turn was live and none was named.
-    pub async fn cancel(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: CancelTurn,
-    ) -> Result<Option<Cancelled>, Error> {
+    pub async fn cancel(self: &Arc<Self>, tenant: TenantId, command: CancelTurn) -> Result<Option<Cancelled>, Error> {
         let key = SessionKey::new(tenant, command.session.clone());
         let asked = key.clone();
-        let found = self
-            .supervised(async move |engine| engine.ask_to_cancel(&asked, command).await)
-            .await?;
+        let found = self.supervised(async move |engine| engine.ask_to_cancel(&asked, command).await).await?;
         let Some((turn, was_live)) = found else {
             return Ok(None);
         };
@@ -54,13 +45,7 @@ impl Engine {
         key: &SessionKey,
         command: CancelTurn,
     ) -> Result<Option<(TurnId, bool)>, Error> {
-        let CancelTurn {
-            session: _,
-            turn,
-            idempotency,
-            rollback,
-            reason,
-        } = command;
+        let CancelTurn { session: _, turn, idempotency, rollback, reason } = command;
         if self.store.head(key, None).await?.is_none() {
             return Err(Error::SessionNotFound(key.session.clone()));
         }
@@ -72,13 +57,9 @@ impl Engine {
         let mut request = self.leases.request(key);
         let named = turn.as_ref();
         let cancelled = if rollback {
-            self.store
-                .roll_back(key, named, &reason, &idempotency)
-                .await
+            self.store.roll_back(key, named, &reason, &idempotency).await
         } else {
-            self.store
-                .cancel(key, named, CancelCause::Requested, &reason, &idempotency)
-                .await
+            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await
         };
         let cancelled = request.answered(cancelled)?;
         if let (Some(first), Some(key)) = (&cancelled.hash, &idempotency.request)
@@ -107,11 +88,7 @@ impl Engine {
         if !self.leases.holds(key, turn, fence.epoch) {
             self.start(
                 key.clone(),
-                Grant {
-                    fence,
-                    turn: turn.clone(),
-                    last_seq: Seq(0),
-                },
+                Grant { fence, turn: turn.clone(), last_seq: Seq(0) },
                 request.sent(),
                 Cause::Continued,
             );
@@ -122,8 +99,7 @@ impl Engine {
     /// Waits until the turn has ended, and returns it. Returns a live turn if that takes longer
     /// than any owner can go without a heartbeat.
     async fn ended(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
-        let patience =
-            Instant::now() + self.store.lease_ttl() * 2 + self.rules.turn.poll_interval * 2;
+        let patience = Instant::now() + self.store.lease_ttl() * 2 + self.rules.turn.poll_interval * 2;
         let mut news = self.hub.enter(key).subscribe();
         loop {
             let Some(found) = self.store.turn(key, turn).await? else {

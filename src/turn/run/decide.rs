@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::model::{
-    CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailureReason,
-    FinishReason, Limits, Role, TurnId, UsageTotals,
+    CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailureReason, FinishReason, Limits, Role,
+    TurnId, UsageTotals,
 };
 
 /// The committed state of a turn, and its remaining time.
@@ -79,27 +79,18 @@ impl LastMessage {
         };
         // Messages from the queue are input of the step, not its result.
         let answers = message.role == Role::Assistant || message.role == Role::Tool;
-        let step = if answers && message.turn.as_ref() == Some(turn) {
-            message.step
-        } else {
-            0
-        };
+        let step = if answers && message.turn.as_ref() == Some(turn) { message.step } else { 0 };
         Some(Self {
             role: message.role,
             step,
             finish: response.map(|response| response.finish),
-            is_silent: message.role == Role::Assistant
-                && message.parts.iter().all(|stored| stored.part.is_silent()),
+            is_silent: message.role == Role::Assistant && message.parts.iter().all(|stored| stored.part.is_silent()),
         })
     }
 
     /// The completion reason of a turn whose model stopped with this message.
     pub fn completion(self) -> CompletionReason {
-        if self.step > 0 && self.is_silent {
-            CompletionReason::Empty
-        } else {
-            CompletionReason::Stop
-        }
+        if self.step > 0 && self.is_silent { CompletionReason::Empty } else { CompletionReason::Stop }
     }
 
     /// Whether there is nothing for a model to respond to.
@@ -111,26 +102,15 @@ impl LastMessage {
 /// Decides a turn's next step.
 pub fn next_action(progress: &TurnProgress) -> TurnAction {
     if let Some((cause, reason)) = &progress.cancel {
-        let outcome = if progress.open_calls > 0 {
-            CancelOutcome::ToolsInProgress
-        } else {
-            CancelOutcome::None
-        };
+        let outcome = if progress.open_calls > 0 { CancelOutcome::ToolsInProgress } else { CancelOutcome::None };
         let cause = *cause;
         let reason = reason.clone();
-        return TurnAction::Stop(Ending::Cancelled {
-            cause,
-            outcome,
-            reason,
-            undone: None,
-        });
+        return TurnAction::Stop(Ending::Cancelled { cause, outcome, reason, undone: None });
     }
     if progress.takeovers > progress.max_takeovers {
         return TurnAction::Stop(Ending::Failed(poisoned(progress.takeovers)));
     }
-    let here = progress
-        .last
-        .filter(|last| progress.step > 0 && last.step == progress.step);
+    let here = progress.last.filter(|last| progress.step > 0 && last.step == progress.step);
     if let Some(end) = here.and_then(end_after_response) {
         return match end {
             // The last step of a turn is not repeated.
@@ -155,14 +135,10 @@ pub fn next_action(progress: &TurnProgress) -> TurnAction {
     match here {
         Some(_) => action_after_step(progress),
         // A compaction has hidden the response and the results of its calls.
-        None if is_answered && (progress.waiting || !needs_no_answer) => {
-            action_after_step(progress)
-        }
+        None if is_answered && (progress.waiting || !needs_no_answer) => action_after_step(progress),
         // A compaction used the remaining tokens.
         None if is_spent(&progress.spent, &progress.limits) => completed(CompletionReason::Budget),
-        None if progress.waiting && !progress.has_taken => TurnAction::Take {
-            advance: progress.step == 0,
-        },
+        None if progress.waiting && !progress.has_taken => TurnAction::Take { advance: progress.step == 0 },
         // The queued message that started the turn was withdrawn.
         None if needs_no_answer => TurnAction::Finish,
         // The message that started the turn was withdrawn, but there is other input to respond to.
@@ -201,16 +177,12 @@ pub fn ending_of(finish: FinishReason) -> TurnAction {
     match finish {
         FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Paused => TurnAction::Finish,
         FinishReason::Length => completed(CompletionReason::Length),
-        FinishReason::ContentFilter | FinishReason::Refusal => {
-            completed(CompletionReason::ContentFilter)
-        }
-        FinishReason::Error | FinishReason::Cancelled => {
-            TurnAction::Stop(Ending::Failed(Failure::local(
-                FailureReason::ProviderBroken,
-                "the response ended early",
-                true,
-            )))
-        }
+        FinishReason::ContentFilter | FinishReason::Refusal => completed(CompletionReason::ContentFilter),
+        FinishReason::Error | FinishReason::Cancelled => TurnAction::Stop(Ending::Failed(Failure::local(
+            FailureReason::ProviderBroken,
+            "the response ended early",
+            true,
+        ))),
     }
 }
 
@@ -227,9 +199,7 @@ pub fn after_step(step: u32, spent: &UsageTotals, limits: &Limits) -> Option<Com
 }
 
 fn is_spent(spent: &UsageTotals, limits: &Limits) -> bool {
-    limits
-        .max_total_tokens
-        .is_some_and(|most| spent.total() >= most)
+    limits.max_total_tokens.is_some_and(|most| spent.total() >= most)
 }
 
 fn completed(reason: CompletionReason) -> TurnAction {
@@ -260,11 +230,7 @@ mod tests {
             time_left: Duration::from_secs(60),
             grace_left: Duration::ZERO,
             late: false,
-            spent: UsageTotals {
-                input: 90,
-                output: 9,
-                ..UsageTotals::default()
-            },
+            spent: UsageTotals { input: 90, output: 9, ..UsageTotals::default() },
             limits: Limits {
                 max_steps: 50,
                 max_output_tokens: None,
@@ -280,12 +246,7 @@ mod tests {
     }
 
     fn last(role: Role, step: u32, finish: Option<FinishReason>) -> Option<LastMessage> {
-        Some(LastMessage {
-            role,
-            step,
-            finish,
-            is_silent: false,
-        })
+        Some(LastMessage { role, step, finish, is_silent: false })
     }
 
     #[test]
@@ -294,58 +255,19 @@ mod tests {
         let table = [
             (None, TurnAction::Finish),
             (last(Role::User, 0, None), TurnAction::Call),
-            (
-                last(Role::Tool, 0, Some(FinishReason::ToolCalls)),
-                TurnAction::Call,
-            ),
-            (
-                last(Role::Tool, 1, Some(FinishReason::ToolCalls)),
-                TurnAction::Call,
-            ),
-            (
-                last(Role::Tool, 2, Some(FinishReason::ToolCalls)),
-                TurnAction::Begin,
-            ),
-            (
-                last(Role::Tool, 2, Some(FinishReason::Stop)),
-                TurnAction::Begin,
-            ),
-            (
-                last(Role::Tool, 2, Some(FinishReason::Length)),
-                stop(CompletionReason::Length),
-            ),
-            (
-                last(Role::Tool, 2, Some(FinishReason::ContentFilter)),
-                stop(CompletionReason::ContentFilter),
-            ),
-            (
-                last(Role::Assistant, 2, Some(FinishReason::Stop)),
-                TurnAction::Finish,
-            ),
-            (
-                last(Role::Assistant, 2, Some(FinishReason::Length)),
-                stop(CompletionReason::Length),
-            ),
-            (
-                last(Role::Assistant, 2, Some(FinishReason::Refusal)),
-                stop(CompletionReason::ContentFilter),
-            ),
-            (
-                last(Role::Assistant, 2, Some(FinishReason::Paused)),
-                TurnAction::Begin,
-            ),
-            (
-                last(Role::Assistant, 1, Some(FinishReason::Paused)),
-                TurnAction::Call,
-            ),
-            (
-                last(Role::Assistant, 1, Some(FinishReason::Stop)),
-                TurnAction::Finish,
-            ),
-            (
-                last(Role::Assistant, 0, Some(FinishReason::Stop)),
-                TurnAction::Finish,
-            ),
+            (last(Role::Tool, 0, Some(FinishReason::ToolCalls)), TurnAction::Call),
+            (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), TurnAction::Call),
+            (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), TurnAction::Begin),
+            (last(Role::Tool, 2, Some(FinishReason::Stop)), TurnAction::Begin),
+            (last(Role::Tool, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
+            (last(Role::Tool, 2, Some(FinishReason::ContentFilter)), stop(CompletionReason::ContentFilter)),
+            (last(Role::Assistant, 2, Some(FinishReason::Stop)), TurnAction::Finish),
+            (last(Role::Assistant, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
+            (last(Role::Assistant, 2, Some(FinishReason::Refusal)), stop(CompletionReason::ContentFilter)),
+            (last(Role::Assistant, 2, Some(FinishReason::Paused)), TurnAction::Begin),
+            (last(Role::Assistant, 1, Some(FinishReason::Paused)), TurnAction::Call),
+            (last(Role::Assistant, 1, Some(FinishReason::Stop)), TurnAction::Finish),
+            (last(Role::Assistant, 0, Some(FinishReason::Stop)), TurnAction::Finish),
         ];
         for (last, expected) in table {
             assert_eq!(next_action(&progress(last)), expected, "{last:?}");
@@ -359,57 +281,20 @@ mod tests {
         let table = [
             (None, take(false)),
             (last(Role::User, 0, None), take(false)),
-            (
-                last(Role::Tool, 1, Some(FinishReason::ToolCalls)),
-                take(false),
-            ),
-            (
-                last(Role::Assistant, 1, Some(FinishReason::Stop)),
-                take(false),
-            ),
-            (
-                last(Role::Tool, 2, Some(FinishReason::ToolCalls)),
-                take(true),
-            ),
-            (
-                last(Role::Assistant, 2, Some(FinishReason::Stop)),
-                take(true),
-            ),
-            (
-                last(Role::Assistant, 2, Some(FinishReason::Length)),
-                completed(CompletionReason::Length),
-            ),
+            (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), take(false)),
+            (last(Role::Assistant, 1, Some(FinishReason::Stop)), take(false)),
+            (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), take(true)),
+            (last(Role::Assistant, 2, Some(FinishReason::Stop)), take(true)),
+            (last(Role::Assistant, 2, Some(FinishReason::Length)), completed(CompletionReason::Length)),
         ];
         for (last, expected) in table {
-            assert_eq!(
-                next_action(&TurnProgress {
-                    waiting: true,
-                    ..progress(last)
-                }),
-                expected,
-                "{last:?}"
-            );
+            assert_eq!(next_action(&TurnProgress { waiting: true, ..progress(last) }), expected, "{last:?}");
         }
-        let done = TurnProgress {
-            waiting: true,
-            ..progress(last(Role::Assistant, 2, Some(FinishReason::Stop)))
-        };
-        let limits = Limits {
-            max_steps: 2,
-            ..done.limits
-        };
+        let done = TurnProgress { waiting: true, ..progress(last(Role::Assistant, 2, Some(FinishReason::Stop))) };
+        let limits = Limits { max_steps: 2, ..done.limits };
+        assert_eq!(next_action(&TurnProgress { limits, ..done.clone() }), completed(CompletionReason::MaxSteps));
         assert_eq!(
-            next_action(&TurnProgress {
-                limits,
-                ..done.clone()
-            }),
-            completed(CompletionReason::MaxSteps)
-        );
-        assert_eq!(
-            next_action(&TurnProgress {
-                time_left: Duration::ZERO,
-                ..done
-            }),
+            next_action(&TurnProgress { time_left: Duration::ZERO, ..done }),
             completed(CompletionReason::Deadline)
         );
     }
@@ -427,24 +312,13 @@ mod tests {
         ];
         for (last, waiting, expected) in table {
             assert_eq!(
-                next_action(&TurnProgress {
-                    is_answered: true,
-                    waiting,
-                    ..progress(last)
-                }),
+                next_action(&TurnProgress { is_answered: true, waiting, ..progress(last) }),
                 expected,
                 "{last:?} {waiting}"
             );
         }
         // The first step has not begun.
-        assert_eq!(
-            next_action(&TurnProgress {
-                step: 0,
-                is_answered: true,
-                ..progress(input)
-            }),
-            TurnAction::Begin
-        );
+        assert_eq!(next_action(&TurnProgress { step: 0, is_answered: true, ..progress(input) }), TurnAction::Begin);
     }
 
     /// Row D10
@@ -459,11 +333,7 @@ mod tests {
         ];
         for (last, has_taken, expected) in table {
             assert_eq!(
-                next_action(&TurnProgress {
-                    waiting: true,
-                    has_taken,
-                    ..progress(last)
-                }),
+                next_action(&TurnProgress { waiting: true, has_taken, ..progress(last) }),
                 expected,
                 "{last:?} {has_taken}"
             );
@@ -475,32 +345,16 @@ mod tests {
         let tool = last(Role::Tool, 0, Some(FinishReason::ToolCalls));
         let table = [
             (None, true, TurnAction::Take { advance: true }),
-            (
-                last(Role::Assistant, 0, Some(FinishReason::Stop)),
-                true,
-                TurnAction::Take { advance: true },
-            ),
-            (
-                last(Role::User, 0, None),
-                true,
-                TurnAction::Take { advance: true },
-            ),
+            (last(Role::Assistant, 0, Some(FinishReason::Stop)), true, TurnAction::Take { advance: true }),
+            (last(Role::User, 0, None), true, TurnAction::Take { advance: true }),
             (None, false, TurnAction::Finish),
-            (
-                last(Role::Assistant, 0, Some(FinishReason::Stop)),
-                false,
-                TurnAction::Finish,
-            ),
+            (last(Role::Assistant, 0, Some(FinishReason::Stop)), false, TurnAction::Finish),
             (last(Role::User, 0, None), false, TurnAction::Begin),
             (tool, false, TurnAction::Begin),
         ];
         for (last, waiting, expected) in table {
             assert_eq!(
-                next_action(&TurnProgress {
-                    step: 0,
-                    waiting,
-                    ..progress(last)
-                }),
+                next_action(&TurnProgress { step: 0, waiting, ..progress(last) }),
                 expected,
                 "{last:?} {waiting}"
             );
@@ -517,34 +371,18 @@ mod tests {
             (3, Some(100), over, TurnAction::Begin),
             (2, Some(100), begun, TurnAction::Call),
             (2, Some(99), begun, completed(CompletionReason::Budget)),
-            (
-                2,
-                Some(99),
-                last(Role::Assistant, 2, Some(FinishReason::Stop)),
-                TurnAction::Finish,
-            ),
+            (2, Some(99), last(Role::Assistant, 2, Some(FinishReason::Stop)), TurnAction::Finish),
         ];
         for (max_steps, max_total_tokens, last, expected) in table {
             let mut progress = progress(last);
-            progress.limits = Limits {
-                max_steps,
-                max_total_tokens,
-                ..progress.limits
-            };
-            assert_eq!(
-                next_action(&progress),
-                expected,
-                "{max_steps} {max_total_tokens:?} {last:?}"
-            );
+            progress.limits = Limits { max_steps, max_total_tokens, ..progress.limits };
+            assert_eq!(next_action(&progress), expected, "{max_steps} {max_total_tokens:?} {last:?}");
         }
     }
 
     #[test]
     fn a_cancel_takes_precedence_and_says_whether_tools_ran() {
-        for (open_calls, outcome) in [
-            (0, CancelOutcome::None),
-            (2, CancelOutcome::ToolsInProgress),
-        ] {
+        for (open_calls, outcome) in [(0, CancelOutcome::None), (2, CancelOutcome::ToolsInProgress)] {
             let progress = TurnProgress {
                 cancel: Some((CancelCause::Requested, "enough".to_owned())),
                 open_calls,
@@ -554,12 +392,7 @@ mod tests {
             };
             let cause = CancelCause::Requested;
             let reason = "enough".to_owned();
-            let ending = Ending::Cancelled {
-                cause,
-                outcome,
-                reason,
-                undone: None,
-            };
+            let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
             assert_eq!(next_action(&progress), TurnAction::Stop(ending));
         }
     }
@@ -567,10 +400,7 @@ mod tests {
     #[test]
     fn a_turn_with_too_many_takeovers_is_poisoned() {
         for (takeovers, poisoned) in [(5, false), (6, true)] {
-            let step = next_action(&TurnProgress {
-                takeovers,
-                ..progress(None)
-            });
+            let step = next_action(&TurnProgress { takeovers, ..progress(None) });
             let failed = matches!(&step, TurnAction::Stop(Ending::Failed(f)) if f.reason == FailureReason::Poisoned);
             assert_eq!(failed, poisoned, "{takeovers}: {step:?}");
         }
@@ -578,20 +408,9 @@ mod tests {
 
     #[test]
     fn a_turn_timeout_ends_a_turn_unless_its_answer_is_complete() {
-        let up = |last| {
-            next_action(&TurnProgress {
-                time_left: Duration::ZERO,
-                ..progress(last)
-            })
-        };
-        assert_eq!(
-            up(None),
-            TurnAction::Stop(Ending::Completed(CompletionReason::Deadline))
-        );
-        assert_eq!(
-            up(last(Role::Assistant, 2, Some(FinishReason::Stop))),
-            TurnAction::Finish
-        );
+        let up = |last| next_action(&TurnProgress { time_left: Duration::ZERO, ..progress(last) });
+        assert_eq!(up(None), TurnAction::Stop(Ending::Completed(CompletionReason::Deadline)));
+        assert_eq!(up(last(Role::Assistant, 2, Some(FinishReason::Stop))), TurnAction::Finish);
     }
 
     #[test]
@@ -601,47 +420,15 @@ mod tests {
         let deadline = TurnAction::Stop(Ending::Completed(CompletionReason::Deadline));
         let table = [
             ("results are in", over, 60, false, 50, TurnAction::Begin),
-            (
-                "the last step is not answered",
-                before,
-                60,
-                true,
-                50,
-                TurnAction::Call,
-            ),
-            (
-                "a step before it is not answered",
-                before,
-                60,
-                false,
-                50,
-                TurnAction::Call,
-            ),
-            (
-                "the last step called tools",
-                over,
-                60,
-                true,
-                50,
-                deadline.clone(),
-            ),
+            ("the last step is not answered", before, 60, true, 50, TurnAction::Call),
+            ("a step before it is not answered", before, 60, false, 50, TurnAction::Call),
+            ("the last step called tools", over, 60, true, 50, deadline.clone()),
             ("that time is up too", over, 0, false, 50, deadline.clone()),
-            (
-                "that time is up too, in the last step",
-                before,
-                0,
-                true,
-                50,
-                deadline.clone(),
-            ),
+            ("that time is up too, in the last step", before, 0, true, 50, deadline.clone()),
             ("there are no more steps", over, 60, false, 2, deadline),
         ];
         for (what, last, grace, late, max_steps, expected) in table {
-            let mut progress = TurnProgress {
-                time_left: Duration::ZERO,
-                late,
-                ..progress(last)
-            };
+            let mut progress = TurnProgress { time_left: Duration::ZERO, late, ..progress(last) };
             progress.grace_left = Duration::from_secs(grace);
             progress.limits.max_steps = max_steps;
             assert_eq!(next_action(&progress), expected, "{what}");

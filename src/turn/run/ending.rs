@@ -69,30 +69,15 @@ impl Run<'_> {
         if let Some(written) = at_once.await? {
             return self.ended(step, &ending, (written, None), (false, &request));
         }
-        let ahead = self
-            .read_queue_at_end(step, TurnStarters::AfterCompletion)
-            .await?;
+        let ahead = self.read_queue_at_end(step, TurnStarters::AfterCompletion).await?;
         if ahead.waiting && rows.count() > 0 {
             // The turn continues with the queued messages.
-            let written = self
-                .engine
-                .store
-                .append(self.key, self.turn_fence(), &rows, &cost, None)
-                .await?;
+            let written = self.engine.store.append(self.key, self.turn_fence(), &rows, &cost, None).await?;
             return self.apply_written(written);
         }
         let admission = ahead.next.as_ref().map(PlannedTurn::admission);
         let next = ahead.next_turn(admission.as_ref());
-        let ended = store
-            .finish_and_start(
-                self.key,
-                self.turn_fence(),
-                &rows,
-                &cost,
-                &end,
-                next.as_ref(),
-            )
-            .await;
+        let ended = store.finish_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
     }
@@ -112,11 +97,7 @@ impl Run<'_> {
             Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
             Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
         };
-        let end = TurnEnd {
-            ending: &ending,
-            result: &result,
-            synthetic: synthetic(reason, step.estimator),
-        };
+        let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(reason, step.estimator) };
         let starters = match ending {
             Ending::Completed(_) => TurnStarters::AfterCompletion,
             Ending::Cancelled { .. } | Ending::Failed(_) => TurnStarters::AfterAnyEnd,
@@ -126,44 +107,19 @@ impl Run<'_> {
         let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
-        let ended = store
-            .stop_and_start(
-                self.key,
-                self.turn_fence(),
-                &rows,
-                &cost,
-                &end,
-                next.as_ref(),
-            )
-            .await;
+        let ended = store.stop_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
     }
 
     /// Reads the queued messages that keep the turn from ending, and plans the turn that follows.
-    async fn read_queue_at_end(
-        &self,
-        step: &StepContext<'_>,
-        starters: TurnStarters,
-    ) -> Result<QueueAtEnd, Error> {
-        let found = self
-            .retry_transient(|| self.engine.store.queue_at_turn_end(self.key, starters))
-            .await?;
-        let mut ahead = QueueAtEnd {
-            waiting: found.waiting,
-            next: None,
-        };
-        let Some(starter) = found
-            .starter
-            .filter(|_| !self.engine.draining.is_cancelled())
-        else {
+    async fn read_queue_at_end(&self, step: &StepContext<'_>, starters: TurnStarters) -> Result<QueueAtEnd, Error> {
+        let found = self.retry_transient(|| self.engine.store.queue_at_turn_end(self.key, starters)).await?;
+        let mut ahead = QueueAtEnd { waiting: found.waiting, next: None };
+        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else {
             return Ok(ahead);
         };
-        match self
-            .engine
-            .plan_for(self.key, &starter, StartingPoint::after(step.owned))
-            .await
-        {
+        match self.engine.plan_for(self.key, &starter, StartingPoint::after(step.owned)).await {
             Ok(next) => ahead.next = next,
             Err(error @ Error::Store(_)) => return Err(error),
             // The message stays queued until such a model is configured again. This turn ends
@@ -193,10 +149,7 @@ impl Run<'_> {
             }
         }
         match grant {
-            Some(grant) => {
-                self.engine
-                    .start(self.key.clone(), grant, request.sent(), Cause::Queued)
-            }
+            Some(grant) => self.engine.start(self.key.clone(), grant, request.sent(), Cause::Queued),
             // The message or the configuration has changed concurrently.
             None if planned && idle => self.engine.start_waiting_soon(self.key),
             None => {}
@@ -215,9 +168,7 @@ impl Run<'_> {
         if let Ending::Cancelled { undone, .. } = &mut ending
             && request.is_some_and(|request| request.rollback)
         {
-            let mut all = self
-                .retry_transient(|| self.engine.store.undone(self.key, self.turn))
-                .await?;
+            let mut all = self.retry_transient(|| self.engine.store.undone(self.key, self.turn)).await?;
             all.messages.extend(partial.cloned());
             *undone = Some(all);
         }
@@ -233,9 +184,7 @@ impl Run<'_> {
                 "turn stopped on this replica: the database is unavailable; another owner will resume the turn"
             );
             // The next owner need not wait until the lease expires.
-            self.engine
-                .leases
-                .abandon(self.key, self.fence.epoch, Instant::now());
+            self.engine.leases.abandon(self.key, self.fence.epoch, Instant::now());
             // A draining replica has no later round that would release the turn.
             if self.engine.draining.is_cancelled()
                 && let Err(error) = self.hand_over().await
@@ -279,18 +228,10 @@ impl Run<'_> {
 
     /// Ends the turn as failed, without reading its messages.
     async fn fail(&mut self, failure: Failure, error: &Error) -> Result<(), Error> {
-        let Some(owned) = self
-            .engine
-            .store
-            .owned(self.key, self.turn, self.fence.epoch)
-            .await?
-        else {
+        let Some(owned) = self.engine.store.owned(self.key, self.turn, self.fence.epoch).await? else {
             return Ok(());
         };
-        let at = StepPosition {
-            step: owned.step,
-            attempt: owned.attempt,
-        };
+        let at = StepPosition { step: owned.step, attempt: owned.attempt };
         let ending = Ending::Failed(failure.clone());
         let estimator = Estimator::Characters;
         let result = TurnResult {
@@ -300,23 +241,10 @@ impl Run<'_> {
             elapsed: owned.elapsed(),
             ..TurnResult::default()
         };
-        let end = TurnEnd {
-            ending: &ending,
-            result: &result,
-            synthetic: synthetic(CallCancelReason::TurnEnded, estimator),
-        };
+        let end =
+            TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded, estimator) };
         let rows = Rows::new(&estimator.name(), 0);
-        let written = self
-            .engine
-            .store
-            .stop(
-                self.key,
-                self.turn_fence(),
-                &rows,
-                &StepCost::default(),
-                &end,
-            )
-            .await?;
+        let written = self.engine.store.stop(self.key, self.turn_fence(), &rows, &StepCost::default(), &end).await?;
         self.apply_written(written)?;
         if self.is_over {
             self.engine.metrics.turn_ended(&ending);
@@ -329,15 +257,8 @@ impl Run<'_> {
     /// Logs a failed turn. Message content, including the provider's error text, is not logged; it
     /// is in the failure of the turn.
     fn log_failure(&self, failure: &Failure, at: StepPosition, error: Option<&Error>) {
-        let Failure {
-            reason,
-            recoverable,
-            provider,
-            provider_status,
-            provider_code,
-            provider_request_id,
-            ..
-        } = failure;
+        let Failure { reason, recoverable, provider, provider_status, provider_code, provider_request_id, .. } =
+            failure;
         tracing::error!(
             session.id = %self.key.session, turn.id = %self.turn, tenant.id = %self.key.tenant,
             step = at.step, attempt = at.attempt, reason = failure_reason(*reason), recoverable,
@@ -348,24 +269,14 @@ impl Run<'_> {
     }
 
     /// The result of the turn, including this step.
-    fn result(
-        &self,
-        step: &StepContext<'_>,
-        cost: &StepCost<'_>,
-        finish: Option<FinishReason>,
-    ) -> TurnResult {
+    fn result(&self, step: &StepContext<'_>, cost: &StepCost<'_>, finish: Option<FinishReason>) -> TurnResult {
         let owned = step.owned;
         TurnResult {
             step_count: owned.step,
-            final_message: cost
-                .message
-                .cloned()
-                .or_else(|| owned.final_message.clone()),
+            final_message: cost.message.cloned().or_else(|| owned.final_message.clone()),
             finish,
             last_step_usage: self.last_usage.clone(),
-            total_usage: cost
-                .call
-                .map_or(owned.totals, |usage| owned.totals.plus(usage)),
+            total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
             elapsed: owned.elapsed() + step.read.elapsed(),
         }
     }

@@ -24,15 +24,7 @@ impl Engine {
         command: EnqueueMessage,
     ) -> Result<EnqueuedMessage, Error> {
         self.supervised(async move |engine| {
-            let EnqueueMessage {
-                session,
-                idempotency,
-                message,
-                contents,
-                delivery,
-                starts_turn,
-                ttl,
-            } = command;
+            let EnqueueMessage { session, idempotency, message, contents, delivery, starts_turn, ttl } = command;
             let key = SessionKey::new(tenant, session);
             let session = engine.session(&key).await?;
             engine.keep(&key.tenant, &contents).await?;
@@ -47,8 +39,7 @@ impl Engine {
             match engine.put_and_start(&key, incoming, &session).await? {
                 EnqueueOutcome::New(place, _) | EnqueueOutcome::QueuedBefore(place) => Ok(place),
                 EnqueueOutcome::NotQueued => Err(Error::Internal(
-                    "the result stored for an enqueue belongs to another kind of request"
-                        .to_owned(),
+                    "the result stored for an enqueue belongs to another kind of request".to_owned(),
                 )),
             }
         })
@@ -80,12 +71,8 @@ impl Engine {
         starts_turn: bool,
         request: &GrantRequest,
     ) {
-        let interrupts = place
-            .interrupts
-            .as_ref()
-            .map(|(turn, fence)| (turn, *fence));
-        if interrupts.is_some() || delivery == Delivery::Interrupt && place.session_state.is_live()
-        {
+        let interrupts = place.interrupts.as_ref().map(|(turn, fence)| (turn, *fence));
+        if interrupts.is_some() || delivery == Delivery::Interrupt && place.session_state.is_live() {
             self.end_cancelled(key, interrupts, request);
         }
         match &place.grant {

@@ -7,8 +7,7 @@ use uuid::Uuid;
 use crate::{
     context::size::ContextSize,
     model::{
-        Delivery, InputMessage, LimitsOverride, MessageId, Seq, SessionConfig, SessionKey,
-        TenantId, TurnId,
+        Delivery, InputMessage, LimitsOverride, MessageId, Seq, SessionConfig, SessionKey, TenantId, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         ledger::ModelDependent,
@@ -93,8 +92,7 @@ struct RequestTiming {
 
 impl RequestTiming {
     fn is_past_deadline(self) -> bool {
-        self.deadline
-            .is_some_and(|deadline| deadline <= Instant::now())
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 }
 
@@ -112,12 +110,7 @@ struct TargetSession<'a> {
 impl<'a> TargetSession<'a> {
     /// A new session with this configuration.
     fn new(config: &'a SessionConfig) -> Self {
-        Self {
-            start: StartingPoint::new(config),
-            creates: true,
-            queued: 0,
-            holds: ModelDependent::default(),
-        }
+        Self { start: StartingPoint::new(config), creates: true, queued: 0, holds: ModelDependent::default() }
     }
 
     /// An existing session.
@@ -140,12 +133,8 @@ impl Engine {
         command: ExecuteTurn,
         deadline: Option<Instant>,
     ) -> Result<Admitted, Error> {
-        let caller = RequestTiming {
-            received: Instant::now(),
-            deadline,
-        };
-        self.supervised(async move |engine| engine.admit(tenant, command, caller).await)
-            .await
+        let caller = RequestTiming { received: Instant::now(), deadline };
+        self.supervised(async move |engine| engine.admit(tenant, command, caller).await).await
     }
 
     async fn admit(
@@ -157,10 +146,7 @@ impl Engine {
         self.keep(&tenant, &command.contents).await?;
         // Attaching to a known turn does not need the MCP servers.
         let unresolved = self.resolve_named(&tenant, &mut command).await.err();
-        let (named, request) = (
-            command.session.as_ref(),
-            command.idempotency.request.as_ref(),
-        );
+        let (named, request) = (command.session.as_ref(), command.idempotency.request.as_ref());
         let Some(error) = unresolved else {
             let command = &command;
             return in_unused_session(&tenant, named, request, |key| async move {
@@ -175,11 +161,7 @@ impl Engine {
 
     /// What the same request started before. Returns `None` if there is nothing, and
     /// `SessionExists` if an expired request created this session.
-    async fn known_or_expired(
-        &self,
-        key: SessionKey,
-        command: &ExecuteTurn,
-    ) -> Result<Option<Admitted>, Error> {
+    async fn known_or_expired(&self, key: SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
         match self.known(&key, command).await? {
             None if command.session.is_none() && self.store.session(&key).await?.is_some() => {
                 Err(Error::SessionExists(key.session))
@@ -189,14 +171,8 @@ impl Engine {
     }
 
     /// Adds the tools of MCP servers to the tool sets of the turn and of a new session.
-    async fn resolve_named(
-        &self,
-        tenant: &TenantId,
-        command: &mut ExecuteTurn,
-    ) -> Result<(), Error> {
-        let ExecuteTurn {
-            request, create, ..
-        } = command;
+    async fn resolve_named(&self, tenant: &TenantId, command: &mut ExecuteTurn) -> Result<(), Error> {
+        let ExecuteTurn { request, create, .. } = command;
         if let Some(tools) = &mut request.tools {
             self.resolve_tools(tenant, tools).await?;
         }
@@ -227,9 +203,7 @@ impl Engine {
         }
         match refused {
             Some(error) => Err(error),
-            None if self.store.is_deleted(key).await? => {
-                Err(Error::SessionNotFound(key.session.clone()))
-            }
+            None if self.store.is_deleted(key).await? => Err(Error::SessionNotFound(key.session.clone())),
             None => Ok(None),
         }
     }
@@ -258,9 +232,7 @@ impl Engine {
         }
         match (session, &command.create) {
             // Created by the same request, or by an expired one with the same request_id.
-            (Some(_), _) if command.session.is_none() => {
-                Err(Error::SessionExists(key.session.clone()))
-            }
+            (Some(_), _) if command.session.is_none() => Err(Error::SessionExists(key.session.clone())),
             (Some(session), _) if session.state.is_live() => self.busy(key, command, session).await,
             // Calls that the host appended: the model can be called only after their results.
             (Some(session), _) if session.open_calls > 0 => {
@@ -268,31 +240,24 @@ impl Engine {
                 if open.is_empty() {
                     return Ok(None); // answered concurrently
                 }
-                Err(Error::TranscriptOpen(
-                    open.into_iter().map(|call| call.id).collect(),
-                ))
+                Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
             }
             (Some(session), _) => {
                 self.check_has_input(key, command, session.queued).await?;
                 let basis = PrepareInput::from(session);
-                self.begin(key, command, TargetSession::of(&basis), caller)
-                    .await
+                self.begin(key, command, TargetSession::of(&basis), caller).await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
             (None, Some(draft)) => {
                 let config = self.complete(draft.clone())?;
-                self.begin(key, command, TargetSession::new(&config), caller)
-                    .await
+                self.begin(key, command, TargetSession::new(&config), caller).await
             }
-            (None, None)
-                if command.session.is_none() && !matches!(command.start, Start::Input(_)) =>
-            {
+            (None, None) if command.session.is_none() && !matches!(command.start, Start::Input(_)) => {
                 Err(Error::NoInput)
             }
             (None, None) if command.session.is_none() => {
                 let config = self.complete(SessionDraft::default())?;
-                self.begin(key, command, TargetSession::new(&config), caller)
-                    .await
+                self.begin(key, command, TargetSession::new(&config), caller).await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
@@ -307,9 +272,8 @@ impl Engine {
         command: &ExecuteTurn,
         caller: RequestTiming,
     ) -> Option<Result<Option<Admitted>, Error>> {
-        let may_begin = command.session.is_some()
-            && matches!(command.start, Start::Input(_))
-            && !caller.is_past_deadline();
+        let may_begin =
+            command.session.is_some() && matches!(command.start, Start::Input(_)) && !caller.is_past_deadline();
         let basis = may_begin.then(|| self.store.cached_idle(key))??;
         let begun = self.begin(key, command, TargetSession::of(&basis), caller);
         Some(begun.await).filter(|begun| matches!(begun, Ok(_) | Err(Error::Store(_))))
@@ -317,12 +281,7 @@ impl Engine {
 
     /// Checks that an idle session has something for the model to respond to. The statement checks
     /// again under its lock.
-    async fn check_has_input(
-        &self,
-        key: &SessionKey,
-        command: &ExecuteTurn,
-        queued: u32,
-    ) -> Result<(), Error> {
+    async fn check_has_input(&self, key: &SessionKey, command: &ExecuteTurn, queued: u32) -> Result<(), Error> {
         let found = match &command.start {
             Start::Input(_) => true,
             Start::Queue => queued > 0,
@@ -332,11 +291,7 @@ impl Engine {
     }
 
     /// What the same request started before.
-    async fn known(
-        &self,
-        key: &SessionKey,
-        command: &ExecuteTurn,
-    ) -> Result<Option<Admitted>, Error> {
+    async fn known(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
         let Some(request) = &command.idempotency.request else {
             return Ok(None);
         };
@@ -350,21 +305,14 @@ impl Engine {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
         if command.after > head.last_seq {
-            return Err(Error::CursorAhead {
-                last: head.last_seq,
-            });
+            return Err(Error::CursorAhead { last: head.last_seq });
         }
         let turn = TurnId::new(remembered.result.clone());
         let (follows, first) = match self.store.turn(key, &turn).await? {
             Some(found) => (StreamEnd::Turn(turn), Seq(found.first_seq.0 - 1)),
             None => {
                 let message = MessageId::new(remembered.result);
-                match self
-                    .store
-                    .queued_outcome(key, &message)
-                    .await?
-                    .ok_or(Error::TurnNotFound(turn))?
-                {
+                match self.store.queued_outcome(key, &message).await?.ok_or(Error::TurnNotFound(turn))? {
                     QueuedOutcome::Waiting => (StreamEnd::Message(message), head.last_seq),
                     QueuedOutcome::Taken { turn, after } => (StreamEnd::Turn(turn), after),
                     QueuedOutcome::Ended(seq) if command.after >= seq => (StreamEnd::Nothing, seq),
@@ -374,11 +322,7 @@ impl Engine {
         };
         // Events before the turn that took the input are included, for example the end of an
         // earlier turn.
-        let after = if command.after > Seq(0) {
-            command.after
-        } else {
-            first
-        };
+        let after = if command.after > Seq(0) { command.after } else { first };
         Ok(Some(Admitted {
             key: key.clone(),
             stream_end: follows,
@@ -403,24 +347,11 @@ impl Engine {
         };
         let (Some(delivery), Start::Input(message)) = (delivery, &command.start) else {
             let live = session.current_turn;
-            let turn = live.ok_or_else(|| {
-                Error::Internal(format!(
-                    "session {} is not idle but has no turn",
-                    key.session
-                ))
-            })?;
-            return Err(Error::TurnInProgress {
-                turn,
-                last: session.last_seq,
-            });
+            let turn =
+                live.ok_or_else(|| Error::Internal(format!("session {} is not idle but has no turn", key.session)))?;
+            return Err(Error::TurnInProgress { turn, last: session.last_seq });
         };
-        self.model(
-            command
-                .request
-                .model
-                .as_ref()
-                .unwrap_or(&session.config.model),
-        )?;
+        self.model(command.request.model.as_ref().unwrap_or(&session.config.model))?;
         let incoming = Incoming {
             message,
             delivery,
@@ -435,10 +366,7 @@ impl Engine {
         };
         let position = match place.state {
             QueueState::Pending { position } => position,
-            QueueState::Applied(_)
-            | QueueState::Cancelled
-            | QueueState::Expired
-            | QueueState::Dropped(_) => 0,
+            QueueState::Applied(_) | QueueState::Cancelled | QueueState::Expired | QueueState::Dropped(_) => 0,
         };
         Ok(Some(Admitted {
             key: key.clone(),
@@ -465,9 +393,7 @@ impl Engine {
         // Checked before anything is read, and again at the start.
         self.check_room(&key.tenant)?;
         let TargetSession { start, creates, .. } = base;
-        let StartingPoint {
-            config, revision, ..
-        } = start;
+        let StartingPoint { config, revision, .. } = start;
         let policy = self.policy(config)?;
         let model = command.request.model.as_ref().unwrap_or(&config.model);
         let model = self.model_to_call(model, config).await?;
@@ -476,20 +402,15 @@ impl Engine {
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
         let input = match &command.start {
-            Start::Input(input) => Some(host_message(
-                derive::input(&turn),
-                InputMessage::clone(input),
-                estimator(&model),
-            )),
+            Start::Input(input) => {
+                Some(host_message(derive::input(&turn), InputMessage::clone(input), estimator(&model)))
+            }
             Start::Queue | Start::Transcript => None,
         };
         self.check_room_for(key, input.as_ref()).await?;
         let continues = input.is_none();
         let size = match base.queued {
-            0 => Some(
-                self.first_size(key, command, &base, &model, input.as_ref())
-                    .await?,
-            ),
+            0 => Some(self.first_size(key, command, &base, &model, input.as_ref()).await?),
             _ => None,
         };
         let rows = opening(Opening {
@@ -506,10 +427,7 @@ impl Engine {
         // turns.
         let turn_timeout = Some(limits.turn_timeout);
         let request = TurnRequest {
-            limits: LimitsOverride {
-                turn_timeout,
-                ..command.request.limits
-            },
+            limits: LimitsOverride { turn_timeout, ..command.request.limits },
             ..command.request.clone()
         };
         let admission = Admission {
@@ -540,20 +458,14 @@ impl Engine {
         Ok(Some(Admitted {
             key: key.clone(),
             stream_end: StreamEnd::Turn(turn),
-            admission: AdmissionKind::Started {
-                session_created: creates,
-            },
+            admission: AdmissionKind::Started { session_created: creates },
             after,
             subscription: news,
         }))
     }
 
     /// Refuses a large input if the session is at its size limit.
-    async fn check_room_for(
-        &self,
-        key: &SessionKey,
-        input: Option<&NewMessage>,
-    ) -> Result<(), Error> {
+    async fn check_room_for(&self, key: &SessionKey, input: Option<&NewMessage>) -> Result<(), Error> {
         let texts = input.iter().flat_map(|input| &input.parts);
         let texts = texts.filter_map(|part| part.part.content.as_text());
         if is_large(texts.map(str::len).sum()) {
@@ -577,8 +489,7 @@ impl Engine {
         let call = PromptCall::new(config, request, 1, false, model);
         let size = call.size_of_all(start.counters);
         let excerpt = self.excerpt(key, &size, call.model, *holds).await?;
-        let following: Vec<PromptMessage<'_>> =
-            input.into_iter().map(PromptMessage::from).collect();
+        let following: Vec<PromptMessage<'_>> = input.into_iter().map(PromptMessage::from).collect();
         Ok(size_with(size, call.model, &excerpt, &following))
     }
 }

@@ -52,11 +52,7 @@ fn following(list: &[String], is_own: impl Fn(&str) -> bool) -> &[String] {
 impl Run<'_> {
     /// The model to call instead of the one that failed. Returns `None` if the turn ends with the
     /// error: another model would fail too, none is left, or there is no time.
-    pub(super) fn instead_of(
-        &self,
-        step: &StepContext<'_>,
-        error: &provider::Error,
-    ) -> Option<ResolvedModel> {
+    pub(super) fn instead_of(&self, step: &StepContext<'_>, error: &provider::Error) -> Option<ResolvedModel> {
         let has_time = step.read.elapsed() < step.time_left();
         self.engine
             .fallback(&step.policy, &step.model.reference)
@@ -64,31 +60,17 @@ impl Run<'_> {
     }
 
     /// Handles a turn whose model is no longer configured.
-    pub(super) async fn without_model(
-        &mut self,
-        owned: &OwnedTurn,
-        from: &str,
-        error: Error,
-    ) -> Result<Flow, Error> {
+    pub(super) async fn without_model(&mut self, owned: &OwnedTurn, from: &str, error: Error) -> Result<Flow, Error> {
         let policy = self.engine.policy(&owned.prepared_for.config)?;
         let is_gone = matches!(error, Error::ModelNotFound(_)) && owned.step > 0;
-        let Some(to) = self
-            .engine
-            .fallback(&policy, from)
-            .filter(|_| is_gone && !owned.time_left.is_zero())
-        else {
+        let Some(to) = self.engine.fallback(&policy, from).filter(|_| is_gone && !owned.time_left.is_zero()) else {
             return Err(error);
         };
         let message = error.to_string();
         let rows = Rows::new(&estimator(&to).name(), 0);
-        let fallback = Fallback {
-            from,
-            to,
-            failure: Failure::local(FailureReason::ModelNotFound, message, false),
-            voided: None,
-        };
-        self.fall_back(owned, fallback, rows, StepCost::default())
-            .await
+        let fallback =
+            Fallback { from, to, failure: Failure::local(FailureReason::ModelNotFound, message, false), voided: None };
+        self.fall_back(owned, fallback, rows, StepCost::default()).await
     }
 
     /// Continues with another model, for the next attempt at the step and the rest of the turn.
@@ -99,35 +81,17 @@ impl Run<'_> {
         mut rows: Rows,
         cost: StepCost<'_>,
     ) -> Result<Flow, Error> {
-        let Fallback {
-            from,
-            to,
-            failure,
-            voided,
-        } = fallback;
+        let Fallback { from, to, failure, voided } = fallback;
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = owned.step, attempt = owned.attempt,
             model = from, fallback = to.reference, error = failure.message,
             "switching to a fallback model"
         );
         for event in self.announced(owned, from, &to, failure, voided)? {
-            rows.event(
-                event,
-                StepPosition {
-                    step: owned.step,
-                    attempt: owned.attempt,
-                },
-            );
+            rows.event(event, StepPosition { step: owned.step, attempt: owned.attempt });
         }
-        let request = TurnRequest {
-            model: Some(to.reference),
-            ..owned.request.clone()
-        };
-        let written = self
-            .engine
-            .store
-            .retry(self.key, self.turn_fence(), &rows, &cost, Some(&request))
-            .await?;
+        let request = TurnRequest { model: Some(to.reference), ..owned.request.clone() };
+        let written = self.engine.store.retry(self.key, self.turn_fence(), &rows, &cost, Some(&request)).await?;
         // Attempts and recoveries of this step belong to the previous model.
         self.calls = (owned.step, 0);
         self.recovered = None;
@@ -151,9 +115,7 @@ impl Run<'_> {
             from: from.to_owned(),
             to: to.reference.clone(),
             reason: failure.reason,
-            window: budget
-                .filter(|budget| !budget.assumed)
-                .map_or(0, |budget| budget.window),
+            window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
             reserve: budget.map_or(0, |budget| budget.reserve),
         });
         let retrying = Payload::TurnRetrying(TurnRetrying {
@@ -175,12 +137,8 @@ mod tests {
     #[test]
     fn fallbacks_go_on_after_the_model_that_failed() {
         let list = ["a/1", "a/2", "b/1"].map(str::to_owned);
-        let table: [(&str, &[&str]); 4] = [
-            ("c/1", &["a/1", "a/2", "b/1"]),
-            ("a/1", &["a/2", "b/1"]),
-            ("a/2", &["b/1"]),
-            ("b/1", &[]),
-        ];
+        let table: [(&str, &[&str]); 4] =
+            [("c/1", &["a/1", "a/2", "b/1"]), ("a/1", &["a/2", "b/1"]), ("a/2", &["b/1"]), ("b/1", &[])];
         for (own, left) in table {
             assert_eq!(following(&list, |listed| listed == own), left, "{own}");
         }

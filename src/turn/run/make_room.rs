@@ -18,17 +18,11 @@ use crate::{
 
 impl Run<'_> {
     /// Compacts the context, if it has to be before the call.
-    pub(super) async fn make_room(
-        &mut self,
-        step: &StepContext<'_>,
-        messages: &[Message],
-    ) -> Result<PromptFit, Error> {
+    pub(super) async fn make_room(&mut self, step: &StepContext<'_>, messages: &[Message]) -> Result<PromptFit, Error> {
         let forced = self.reductions.forced.take();
         let due = || self.due(step).map(|trigger| (trigger, None));
         match forced.map(|(why, target)| (why, Some(target))).or_else(due) {
-            Some((trigger, target))
-                if target.is_some() || self.may_compact(step, trigger).await? =>
-            {
+            Some((trigger, target)) if target.is_some() || self.may_compact(step, trigger).await? => {
                 if self.compact(step, messages, trigger, target).await? {
                     return Ok(PromptFit::Changed);
                 }
@@ -36,10 +30,7 @@ impl Run<'_> {
             Some(_) => {}
             None => self.compact_in_background(step, messages).await?,
         }
-        Ok(self
-            .too_large(step)
-            .await?
-            .map_or(PromptFit::Fits, PromptFit::TooLarge))
+        Ok(self.too_large(step).await?.map_or(PromptFit::Fits, PromptFit::TooLarge))
     }
 
     /// Most tokens of a response before the window is too full. Returns `None` if that is not
@@ -53,21 +44,10 @@ impl Run<'_> {
 
     /// Handles a response that fills the window: voids it, compacts the context and repeats the
     /// step. After `guard_max_restarts` of these, the turn ends.
-    pub(super) async fn restart(
-        &mut self,
-        step: &StepContext<'_>,
-        message: &MessageId,
-    ) -> Result<Flow, Error> {
+    pub(super) async fn restart(&mut self, step: &StepContext<'_>, message: &MessageId) -> Result<Flow, Error> {
         let (last_step, before) = self.reductions.restarts;
-        let restarts = if last_step == step.at.step {
-            before + 1
-        } else {
-            1
-        };
-        let words = format!(
-            "the response filled the context window of {}",
-            step.model.reference
-        );
+        let restarts = if last_step == step.at.step { before + 1 } else { 1 };
+        let words = format!("the response filled the context window of {}", step.model.reference);
         let mut rows = Self::no_rows(step);
         let cost = self.unreported_call(step, &mut rows, None).await;
         if restarts > step.policy.context.compaction.guard_max_restarts {
@@ -92,10 +72,7 @@ impl Run<'_> {
         match trigger {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => Ok(true),
             Trigger::Threshold => {
-                let last = self
-                    .engine
-                    .compaction_blocker(self.key, step.owned.context_version)
-                    .await?;
+                let last = self.engine.compaction_blocker(self.key, step.owned.context_version).await?;
                 Ok(last != Some(CompactionBlocker::NoGain))
             }
         }
@@ -107,23 +84,16 @@ impl Run<'_> {
         // With an unknown window and a policy that assumes none, the provider reports an overflow.
         let budget = budget(policy, step.model).ok()?;
         let local = step.model.provider.is_local();
-        due(&policy.compaction, budget, step.size.at_most(), local).filter(
-            |trigger| match trigger {
-                Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => true,
-                Trigger::Threshold => {
-                    !policy.compaction.summarises_in_background()
-                        && self.reductions.step != Some(step.at.step)
-                }
-            },
-        )
+        due(&policy.compaction, budget, step.size.at_most(), local).filter(|trigger| match trigger {
+            Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => true,
+            Trigger::Threshold => {
+                !policy.compaction.summarises_in_background() && self.reductions.step != Some(step.at.step)
+            }
+        })
     }
 
     /// What a compaction would be planned from.
-    async fn compaction_input(
-        &self,
-        step: &StepContext<'_>,
-        messages: &[Message],
-    ) -> Result<CompactionInput, Error> {
+    async fn compaction_input(&self, step: &StepContext<'_>, messages: &[Message]) -> Result<CompactionInput, Error> {
         Ok(CompactionInput {
             tenant: self.key.tenant.clone(),
             messages: messages.to_vec(),
@@ -145,13 +115,7 @@ impl Run<'_> {
         target: Option<u32>,
     ) -> CompactionRequest {
         let was_pruned = self.reductions.pruned == Some(step.at.step);
-        CompactionRequest::of_policy(
-            &step.policy.context.compaction,
-            survey,
-            trigger,
-            target,
-            was_pruned,
-        )
+        CompactionRequest::of_policy(&step.policy.context.compaction, survey, trigger, target, was_pruned)
     }
 
     /// Whether a compaction for this reason can make the context smaller.
@@ -166,9 +130,7 @@ impl Run<'_> {
             return Ok(false);
         }
         let survey = self.compaction_input(step, messages).await?;
-        Ok(survey
-            .plan(&self.compaction_request(step, &survey, trigger, Some(target)))
-            .is_some())
+        Ok(survey.plan(&self.compaction_request(step, &survey, trigger, Some(target))).is_some())
     }
 
     /// Compacts. Returns `false` if there is nothing to gain.
@@ -181,10 +143,7 @@ impl Run<'_> {
     ) -> Result<bool, Error> {
         let survey = self.compaction_input(step, messages).await?;
         let order = self.compaction_request(step, &survey, trigger, target);
-        let tried = self
-            .engine
-            .compact_now(self.key, &survey, &order, self.stop_waiting_reason(step))
-            .await?;
+        let tried = self.engine.compact_now(self.key, &survey, &order, self.stop_waiting_reason(step)).await?;
         self.watch.waited();
         match tried {
             CompactionAttempt::Nothing => Ok(false),
@@ -198,31 +157,18 @@ impl Run<'_> {
 
     /// Starts a compaction in parallel to the turn, if the policy allows it and one will be needed
     /// soon. It continues after the end of the turn.
-    async fn compact_in_background(
-        &mut self,
-        step: &StepContext<'_>,
-        messages: &[Message],
-    ) -> Result<(), Error> {
+    async fn compact_in_background(&mut self, step: &StepContext<'_>, messages: &[Message]) -> Result<(), Error> {
         let policy = &step.policy.context;
         let version = step.owned.context_version;
         let size = step.size.at_most();
         let local = step.model.provider.is_local();
-        let ahead = budget(policy, step.model)
-            .is_ok_and(|it| is_background_due(&policy.compaction, it, size, local));
-        if !ahead
-            || self
-                .engine
-                .compaction_blocker(self.key, version)
-                .await?
-                .is_some()
-        {
+        let ahead = budget(policy, step.model).is_ok_and(|it| is_background_due(&policy.compaction, it, size, local));
+        if !ahead || self.engine.compaction_blocker(self.key, version).await?.is_some() {
             return Ok(());
         }
         let survey = self.compaction_input(step, messages).await?;
         let order = self.compaction_request(step, &survey, Trigger::Threshold, None);
-        self.engine
-            .compact_in_background(self.key, survey, order, step.limits.turn_timeout)
-            .await
+        self.engine.compact_in_background(self.key, survey, order, step.limits.turn_timeout).await
     }
 
     /// Resolves with the reason when the turn must stop waiting.

@@ -51,9 +51,7 @@ impl Run<'_> {
             }
         }
         let read = self.read(usize::MAX).await?;
-        Ok(read.map_or(TurnRead::NotOwned, |(owned, seen)| {
-            TurnRead::Current(owned, seen)
-        }))
+        Ok(read.map_or(TurnRead::NotOwned, |(owned, seen)| TurnRead::Current(owned, seen)))
     }
 
     /// The state as this replica's last commit left it. Returns `None` if it is not in memory, or a
@@ -72,14 +70,10 @@ impl Run<'_> {
         Some(TurnRead::Current(Box::new(owned), seen))
     }
 
-    async fn read(
-        &self,
-        most_bytes: usize,
-    ) -> Result<Option<(Box<OwnedTurn>, VisibleTranscript)>, Error> {
+    async fn read(&self, most_bytes: usize) -> Result<Option<(Box<OwnedTurn>, VisibleTranscript)>, Error> {
         let store = &self.engine.store;
         // Only the owner writes messages, so that the two need not be one snapshot.
-        let both =
-            || store.owned_with_transcript(self.key, self.turn, self.fence.epoch, most_bytes);
+        let both = || store.owned_with_transcript(self.key, self.turn, self.fence.epoch, most_bytes);
         let (owned, seen) = self.retry_transient(both).await?;
         Ok(owned.map(|owned| (Box::new(owned), seen)))
     }
@@ -92,9 +86,7 @@ impl Run<'_> {
     }
 
     fn time_with_grace(&self, owned: &OwnedTurn) -> Duration {
-        let limits = self
-            .engine
-            .limits(&owned.prepared_for.config, &owned.request);
+        let limits = self.engine.limits(&owned.prepared_for.config, &owned.request);
         owned.time_with_grace(limits.grace)
     }
 
@@ -102,9 +94,7 @@ impl Run<'_> {
     /// again.
     async fn wait_for_memory(&mut self, owned: &OwnedTurn) -> Result<bool, Error> {
         let engine = self.engine;
-        let messages = self
-            .retry_transient(|| engine.store.live_bytes(self.key))
-            .await?;
+        let messages = self.retry_transient(|| engine.store.live_bytes(self.key)).await?;
         let bytes = messages.saturating_add(self.media);
         let mut entering = pin!(engine.reserve_memory_without_timeout(&self.key.tenant, bytes));
         if let Some(place) = entering.as_mut().now_or_never() {
@@ -128,11 +118,7 @@ impl Run<'_> {
     /// Whether a prompt's media exceed the memory that the turn holds. If so, the turn releases
     /// what it holds, and waits for the total at the next read: a waiting turn must not hold
     /// memory.
-    pub(super) fn release_memory_for_media(
-        &mut self,
-        step: &StepContext<'_>,
-        messages: &[Message],
-    ) -> bool {
+    pub(super) fn release_memory_for_media(&mut self, step: &StepContext<'_>, messages: &[Message]) -> bool {
         let media = self.engine.media_bytes(messages, step.model);
         let held = self.memory.as_ref().map_or(0, |_| self.media);
         if media < LARGE as u64 || media <= held {

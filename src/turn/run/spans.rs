@@ -25,11 +25,7 @@ pub(super) struct Spans {
 
 impl Spans {
     pub(super) fn new(cause: Cause) -> Self {
-        Self {
-            step: None,
-            turn: None,
-            waited: cause == Cause::Answered,
-        }
+        Self { step: None, turn: None, waited: cause == Cause::Answered }
     }
 
     /// Opens the spans for the state that was read, and returns the trace of the step.
@@ -46,10 +42,7 @@ impl Spans {
         {
             turn.trace().tools_waited(waited);
         }
-        let at = StepPosition {
-            step: owned.step,
-            attempt: owned.attempt,
-        };
+        let at = StepPosition { step: owned.step, attempt: owned.attempt };
         if self.step.as_ref().is_some_and(|(known, _)| *known != at) {
             self.step = None;
         }
@@ -68,11 +61,7 @@ impl Spans {
 /// How long the turn waited for the tools of its last response.
 fn waited(owned: &OwnedTurn, messages: &[Message]) -> Option<Duration> {
     let asked = messages.iter().rfind(|it| it.role == Role::Assistant)?;
-    owned
-        .read_at
-        .duration_since(asked.created_at)
-        .try_into()
-        .ok()
+    owned.read_at.duration_since(asked.created_at).try_into().ok()
 }
 
 /// Records the end of a model call.

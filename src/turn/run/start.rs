@@ -11,13 +11,7 @@ use crate::{
 
 impl Engine {
     /// Runs a turn that was granted to this replica by a statement sent at `sent`.
-    pub(in crate::turn) fn start(
-        self: &Arc<Self>,
-        key: SessionKey,
-        grant: Grant,
-        sent: Instant,
-        cause: Cause,
-    ) {
+    pub(in crate::turn) fn start(self: &Arc<Self>, key: SessionKey, grant: Grant, sent: Instant, cause: Cause) {
         match cause {
             Cause::Executed(_) => self.metrics.turn_started(TurnOrigin::Execute),
             Cause::Queued => self.metrics.turn_started(TurnOrigin::Queue),
@@ -32,22 +26,10 @@ impl Engine {
         self.wake(Wakeup::NewEvents(key.clone()));
         let reach = Reach::Tenant(key.tenant.clone());
         let admitted = AdmittedAt(self.quotas.last_read().at());
-        let mut running = Running {
-            engine: Arc::clone(self),
-            key,
-            lease,
-            epoch: grant.fence.epoch,
-            failed: true,
-        };
+        let mut running = Running { engine: Arc::clone(self), key, lease, epoch: grant.fence.epoch, failed: true };
         let doing = async move {
-            let left = Box::pin(super::run(
-                &running.engine,
-                &running.key,
-                &grant,
-                &running.lease,
-                &channel,
-                (cause, sent),
-            ));
+            let left =
+                Box::pin(super::run(&running.engine, &running.key, &grant, &running.lease, &channel, (cause, sent)));
             running.left(left.await.is_err());
         };
         let doing = admitted.scope(Trace::current().scope(doing));

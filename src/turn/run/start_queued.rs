@@ -16,8 +16,8 @@ use crate::{
     store::{Reach, following::TurnStarters},
     telemetry::Trace,
     turn::{
-        Error, engine::Engine, lease::postponed::max_backoff, opening::StartingPoint,
-        optimistic::attempts, run::cause::Cause,
+        Error, engine::Engine, lease::postponed::max_backoff, opening::StartingPoint, optimistic::attempts,
+        run::cause::Cause,
     },
 };
 
@@ -50,10 +50,7 @@ impl Engine {
 
     /// One attempt. Returns `Continue` if the session changed between the read and the statement,
     /// or the message was dropped.
-    async fn start_first_waiting(
-        self: &Arc<Self>,
-        key: &SessionKey,
-    ) -> Result<ControlFlow<()>, Error> {
+    async fn start_first_waiting(self: &Arc<Self>, key: &SessionKey) -> Result<ControlFlow<()>, Error> {
         if !self.may_begin(&key.tenant) {
             return Ok(Break(()));
         }
@@ -63,12 +60,7 @@ impl Engine {
         if session.state != SessionState::Idle || session.open_calls > 0 {
             return Ok(Break(()));
         }
-        let Some(starter) = self
-            .store
-            .queue_at_turn_end(key, TurnStarters::AfterCompletion)
-            .await?
-            .starter
-        else {
+        let Some(starter) = self.store.queue_at_turn_end(key, TurnStarters::AfterCompletion).await?.starter else {
             return Ok(Break(()));
         };
         let start = StartingPoint::of(&session);
@@ -78,10 +70,7 @@ impl Engine {
         let Ok(mut request) = self.request_start(key) else {
             return Ok(Break(())); // other turns took the room
         };
-        let started = self
-            .store
-            .start_idle(key, &planned.message, &planned.admission())
-            .await;
+        let started = self.store.start_idle(key, &planned.message, &planned.admission()).await;
         let Some(grant) = request.answered(started)? else {
             return Ok(Continue(()));
         };
@@ -98,8 +87,7 @@ impl Engine {
                 tracing::warn!(session.id = %key.session, %error, "could not start a turn for a queued message; retrying later");
             }
         };
-        self.tasks
-            .spawn(Reach::in_current_scope(Trace::current().scope(starting)));
+        self.tasks.spawn(Reach::in_current_scope(Trace::current().scope(starting)));
     }
 
     /// Starts turns for queued messages in idle sessions.
@@ -112,14 +100,9 @@ impl Engine {
             let full = self.tenants_without_room();
             let full: Vec<&str> = full.iter().map(TenantId::as_str).collect();
             let postponed = self.postponed_starts.at(Instant::now());
-            let found = self
-                .store
-                .sessions_to_start(PAGE, &full, &postponed)
-                .await?;
+            let found = self.store.sessions_to_start(PAGE, &full, &postponed).await?;
             let more = found.len() == PAGE as usize;
-            stream::iter(found)
-                .for_each_concurrent(MAX_CONCURRENT_STARTS, |key| self.start_or_postpone(key))
-                .await;
+            stream::iter(found).for_each_concurrent(MAX_CONCURRENT_STARTS, |key| self.start_or_postpone(key)).await;
             if !more {
                 break;
             }

@@ -15,8 +15,8 @@ use crate::{
     },
     fair::FairPermit,
     model::{
-        Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, TurnId, Usage,
-        compaction::Trigger, config::Policy, event::StepPosition,
+        Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, TurnId, Usage, compaction::Trigger,
+        config::Policy, event::StepPosition,
     },
     provider::registry::ResolvedModel,
     store::owned::OwnedTurn,
@@ -116,10 +116,7 @@ pub(super) struct StepContext<'a> {
 impl StepContext<'_> {
     /// Cached tokens that the provider bills again after a prune.
     pub(super) fn rebilled(&self, pruning: &Pruning) -> u32 {
-        pruning.rebilled(
-            self.context.cached_tokens(),
-            self.context.non_transcript_tokens(),
-        )
+        pruning.rebilled(self.context.cached_tokens(), self.context.non_transcript_tokens())
     }
 
     /// Remaining grace period.

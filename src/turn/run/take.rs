@@ -3,8 +3,7 @@
 use crate::{
     context::{coalesce::coalesce, estimator::Estimator},
     model::{
-        AppliedMessage, DropReason, InputMessage, Message, MessageId, Payload, Seq, TurnId, derive,
-        event::StepPosition,
+        AppliedMessage, DropReason, InputMessage, Message, MessageId, Payload, Seq, TurnId, derive, event::StepPosition,
     },
     session::{
         queue::MessageSelection,
@@ -43,30 +42,20 @@ impl Run<'_> {
         let Some(look) = self.waiting().await? else {
             return Ok(Flow::Stop);
         };
-        let revision = if advance {
-            step.owned.in_force()
-        } else {
-            &step.owned.prepared_for
-        };
+        let revision = if advance { step.owned.in_force() } else { &step.owned.prepared_for };
         let Revision { number, config } = revision;
         let request = &step.owned.request;
-        let model = self
-            .engine
-            .model(request.model.as_ref().unwrap_or(&config.model))?;
+        let model = self.engine.model(request.model.as_ref().unwrap_or(&config.model))?;
         let at = step.at.step + u32::from(advance);
         let call = PromptCall::new(config, request, at, false, &model);
         let size = call.size_of_all(step.owned.into());
         let policy = self.engine.policy(config)?;
         let window = known_window(&policy.context, &model);
         let non_transcript_tokens = size.non_transcript_tokens();
-        let choice = choose(look.waiting, policy.take, |message| {
-            fits(message, &model, window, non_transcript_tokens)
-        });
+        let choice = choose(look.waiting, policy.take, |message| fits(message, &model, window, non_transcript_tokens));
         if !choice.expired.is_empty() {
             let expired = MessageSelection::These(&choice.expired);
-            self.engine
-                .withdraw(self.key, expired, Withdrawal::Expired, b"")
-                .await?;
+            self.engine.withdraw(self.key, expired, Withdrawal::Expired, b"").await?;
             return Ok(Flow::Continue);
         }
         if choice.taken.is_empty() && choice.dropped.is_empty() {
@@ -74,10 +63,8 @@ impl Run<'_> {
         }
         let advance = advance && !choice.taken.is_empty();
         let message = taken_message(self.turn, choice.taken, estimator(&model));
-        let following: Vec<PromptMessage<'_>> = message
-            .iter()
-            .map(|(_, message)| PromptMessage::from(message))
-            .collect();
+        let following: Vec<PromptMessage<'_>> =
+            message.iter().map(|(_, message)| PromptMessage::from(message)).collect();
         let size = size_with(size, call.model, &Excerpt::whole(messages), &following);
         drop(following);
         let started = advance.then(|| {
@@ -96,29 +83,16 @@ impl Run<'_> {
 
     /// The queue of this turn. Returns `None` if the turn has another owner, or is over.
     async fn waiting(&self) -> Result<Option<QueueSnapshot>, Error> {
-        let look = self
-            .retry_transient(|| self.engine.store.queue_snapshot(self.key))
-            .await?;
-        let is_owned = |look: &QueueSnapshot| {
-            look.fence.epoch == self.fence.epoch && look.turn.as_ref() == Some(self.turn)
-        };
+        let look = self.retry_transient(|| self.engine.store.queue_snapshot(self.key)).await?;
+        let is_owned =
+            |look: &QueueSnapshot| look.fence.epoch == self.fence.epoch && look.turn.as_ref() == Some(self.turn);
         Ok(look.filter(is_owned))
     }
 
     /// Commits a take, unless the session has changed since it was read.
-    async fn write_take(
-        &mut self,
-        last_seq: Seq,
-        rows: &Rows,
-        ends: &Ends,
-        step: Advance,
-    ) -> Result<Flow, Error> {
+    async fn write_take(&mut self, last_seq: Seq, rows: &Rows, ends: &Ends, step: Advance) -> Result<Flow, Error> {
         let seen = (self.conflicts < OPTIMISTIC_TAKES).then_some(last_seq);
-        let taken = self
-            .engine
-            .store
-            .take(self.key, self.turn_fence(), seen, rows, &ends.taken(), step)
-            .await?;
+        let taken = self.engine.store.take(self.key, self.turn_fence(), seen, rows, &ends.taken(), step).await?;
         match taken {
             TakeOutcome::Applied(ack) => {
                 self.conflicts = 0;
@@ -154,10 +128,7 @@ fn take_rows(
     message: Option<(Vec<AppliedMessage>, NewMessage)>,
 ) -> (Rows, Ends) {
     let at = match started {
-        Some(_) => StepPosition {
-            step: at.step + 1,
-            attempt: 1,
-        },
+        Some(_) => StepPosition { step: at.step + 1, attempt: 1 },
         None => at,
     };
     let mut ends = Ends::default();

@@ -37,12 +37,7 @@ impl Watch {
             Cause::Executed(received) => Some(received),
             Cause::Queued | Cause::Answered | Cause::Continued => None,
         };
-        Self {
-            requested,
-            working: requested.unwrap_or(sent),
-            step: (0, sent),
-            answered: None,
-        }
+        Self { requested, working: requested.unwrap_or(sent), step: (0, sent), answered: None }
     }
 
     /// The turn was read in this step.
@@ -58,18 +53,8 @@ impl Watch {
     }
 
     /// A model call has ended.
-    pub(super) fn answered(
-        &mut self,
-        metrics: &Metrics,
-        call: ModelCall<'_>,
-        end: &CallEnd,
-        timing: Timing,
-    ) {
-        let outcome = CallOutcome {
-            total: timing.total,
-            first: timing.first,
-            error: error(end),
-        };
+    pub(super) fn answered(&mut self, metrics: &Metrics, call: ModelCall<'_>, end: &CallEnd, timing: Timing) {
+        let outcome = CallOutcome { total: timing.total, first: timing.first, error: error(end) };
         metrics.model_called(call, outcome);
         if let (Some(requested), Some(first)) = (self.requested, timing.first) {
             self.requested = None;
@@ -84,11 +69,9 @@ impl Watch {
                     metrics.tokens_used(call, usage);
                 }
             }
-            CallEnd::Cut(CutReason::Cancelled | CutReason::Deadline, _) => {
-                self.answered = Some(Instant::now())
+            CallEnd::Cut(CutReason::Cancelled | CutReason::Deadline, _) => self.answered = Some(Instant::now()),
+            CallEnd::Cut(CutReason::LeaseLost | CutReason::Aborted | CutReason::WindowFull, _) | CallEnd::Failed(_) => {
             }
-            CallEnd::Cut(CutReason::LeaseLost | CutReason::Aborted | CutReason::WindowFull, _)
-            | CallEnd::Failed(_) => {}
         }
         self.working = Instant::now();
     }
@@ -110,11 +93,7 @@ impl Watch {
 
 /// The labels of a turn's model call.
 pub(super) fn model_call(model: &ResolvedModel) -> ModelCall<'_> {
-    ModelCall {
-        provider: &model.provider_name,
-        model: &model.info.name,
-        purpose: UsagePurpose::Turn,
-    }
+    ModelCall { provider: &model.provider_name, model: &model.info.name, purpose: UsagePurpose::Turn }
 }
 
 /// The error label of a call. Returns `None` if the call completed.

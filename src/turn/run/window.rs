@@ -11,8 +11,8 @@ use crate::{
         stats::{BreakdownInput, breakdown},
     },
     model::{
-        Anchor, ClosedTranscript, Ending, Failure, FailureReason, MessageId, Prompt, SessionConfig,
-        Usage, compaction::Trigger, config::PrunePolicy, ledger::CategoryTokens,
+        Anchor, ClosedTranscript, Ending, Failure, FailureReason, MessageId, Prompt, SessionConfig, Usage,
+        compaction::Trigger, config::PrunePolicy, ledger::CategoryTokens,
     },
     provider::Finish,
     session::{
@@ -40,19 +40,14 @@ const MIN_SAVING_DIVISOR: u32 = 4;
 impl Run<'_> {
     /// Prunes old tool results, if the policy requires it. Returns `false` if there is nothing to
     /// prune, or it does not pay off.
-    pub(super) async fn prune(
-        &self,
-        step: &StepContext<'_>,
-        transcript: &ClosedTranscript,
-    ) -> Result<bool, Error> {
+    pub(super) async fn prune(&self, step: &StepContext<'_>, transcript: &ClosedTranscript) -> Result<bool, Error> {
         let policy = &step.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else {
             return Ok(false);
         };
         let rebilled = step.rebilled(&pruning);
         // An unknown window never overflows: the provider reports it.
-        let overflows =
-            budget(policy, step.model).is_ok_and(|budget| budget.overflows(step.size.at_most()));
+        let overflows = budget(policy, step.model).is_ok_and(|budget| budget.overflows(step.size.at_most()));
         if !overflows {
             let prices = step.model.info.cache_prices;
             let by_itself = is_due(policy.prune.mode, &pruning, rebilled, prices, false);
@@ -61,11 +56,7 @@ impl Run<'_> {
             if !by_itself && self.due(step).is_none() {
                 return Ok(false);
             }
-            match self
-                .engine
-                .compaction_blocker(self.key, step.owned.context_version)
-                .await?
-            {
+            match self.engine.compaction_blocker(self.key, step.owned.context_version).await? {
                 Some(CompactionBlocker::Running) => return Ok(false),
                 Some(CompactionBlocker::NoGain) if !by_itself => return Ok(false),
                 Some(CompactionBlocker::NoGain) | None => {}
@@ -73,10 +64,7 @@ impl Run<'_> {
         }
         let report = report(&pruning, rebilled);
         let version = step.owned.context_version;
-        let cleared = self
-            .engine
-            .clear(self.key, &pruning, report, version, (&unkeyed(), ""))
-            .await?;
+        let cleared = self.engine.clear(self.key, &pruning, report, version, (&unkeyed(), "")).await?;
         Ok(cleared.is_some())
     }
 
@@ -88,15 +76,9 @@ impl Run<'_> {
         let Some(window) = window.filter(|window| size > *window) else {
             return Ok(None);
         };
-        let words = format!(
-            "the prompt has about {size} tokens and exceeds the model's context window of {window} tokens"
-        );
-        self.overflow(
-            step,
-            Failure::local(FailureReason::ContextOverflow, words, false),
-        )
-        .await
-        .map(Some)
+        let words =
+            format!("the prompt has about {size} tokens and exceeds the model's context window of {window} tokens");
+        self.overflow(step, Failure::local(FailureReason::ContextOverflow, words, false)).await.map(Some)
     }
 
     /// Handles a prompt that the provider rejected as too long: prunes all old results, also
@@ -138,20 +120,13 @@ impl Run<'_> {
             session.id = %self.key.session, turn.id = %self.turn, step = step.at.step, tokens.estimated = step.size.count.tokens,
             "the provider rejected the prompt as too long; reducing the context"
         );
-        let failure = Failure {
-            recoverable: true,
-            ..failure
-        };
-        let flow = self
-            .begin_attempt(step, rows, &cost, (failure, Duration::ZERO, voided))
-            .await?;
+        let failure = Failure { recoverable: true, ..failure };
+        let flow = self.begin_attempt(step, rows, &cost, (failure, Duration::ZERO, voided)).await?;
         if let (Flow::Continue, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, step.rebilled(&pruning));
             // If the context changed concurrently, the prune does not apply. The changed prompt is
             // then tried as is.
-            self.engine
-                .clear(self.key, &pruning, report, version, (&unkeyed(), ""))
-                .await?;
+            self.engine.clear(self.key, &pruning, report, version, (&unkeyed(), "")).await?;
         }
         Ok(flow)
     }
@@ -162,20 +137,10 @@ impl Run<'_> {
         step: &StepContext<'_>,
         transcript: ClosedTranscript,
     ) -> Result<Arc<Prompt>, Error> {
-        let transcript = self
-            .engine
-            .load_media(
-                &self.key.tenant,
-                step.model,
-                transcript,
-                &mut self.prompt_media,
-            )
-            .await?;
+        let transcript =
+            self.engine.load_media(&self.key.tenant, step.model, transcript, &mut self.prompt_media).await?;
         let prompt = step.call.prompt(transcript, step.limits.max_output_tokens);
-        Ok(Arc::new(Prompt {
-            contents: self.prompt_media.contents(),
-            ..prompt
-        }))
+        Ok(Arc::new(Prompt { contents: self.prompt_media.contents(), ..prompt }))
     }
 
     /// New rows, with the events for media that the last prompt left out.
@@ -188,17 +153,10 @@ impl Run<'_> {
     }
 
     /// The ending of a turn whose prompt does not fit, with what fills the window.
-    pub(super) async fn overflow(
-        &self,
-        step: &StepContext<'_>,
-        failure: Failure,
-    ) -> Result<Ending, Error> {
+    pub(super) async fn overflow(&self, step: &StepContext<'_>, failure: Failure) -> Result<Ending, Error> {
         let categories = match self.engine.store.stats(self.key).await? {
             Some(stats) => {
-                let config = SessionConfig {
-                    tools: step.call.tools.clone(),
-                    ..step.owned.prepared_for.config.clone()
-                };
+                let config = SessionConfig { tools: step.call.tools.clone(), ..step.owned.prepared_for.config.clone() };
                 let whole = BreakdownInput {
                     config: &config,
                     supports_tools: step.model.info.supports_tools,
@@ -213,26 +171,16 @@ impl Run<'_> {
             }
             None => Vec::new(),
         };
-        Ok(Ending::Failed(Failure {
-            categories,
-            ..failure
-        }))
+        Ok(Ending::Failed(Failure { categories, ..failure }))
     }
 }
 
 /// The report of a call, if it contains the size of the prompt. Returns `None` if it does not, or
 /// the size is not plausible: then the report is recorded, but not used for the next prompt's size
 /// or for calibration.
-pub(super) fn size_report<'f>(
-    step: &StepContext<'_>,
-    sent: SentPrompt,
-    finish: &'f Finish,
-) -> Option<&'f Usage> {
+pub(super) fn size_report<'f>(step: &StepContext<'_>, sent: SentPrompt, finish: &'f Finish) -> Option<&'f Usage> {
     let usage = finish.size_report()?;
-    let sent = SentPrompt {
-        has_unknown_parts: sent.has_unknown_parts || finish.ran_provider_tools(),
-        ..sent
-    };
+    let sent = SentPrompt { has_unknown_parts: sent.has_unknown_parts || finish.ran_provider_tools(), ..sent };
     let numbers = (usage.input, step.size.count.tokens);
     let is_believed = is_believed(&step.model.reference, sent, numbers);
     (is_believed && usage.input > 0).then_some(usage)
@@ -241,13 +189,8 @@ pub(super) fn size_report<'f>(
 /// What is known of a prompt's size without the reports of earlier calls.
 pub(super) fn sent(step: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
     let messages = prompt.transcript.messages();
-    let shows = messages
-        .iter()
-        .any(|message| message.media().next().is_some());
-    let stored = messages
-        .iter()
-        .map(prune::size)
-        .fold(step.context.non_transcript_tokens(), u32::saturating_add);
+    let shows = messages.iter().any(|message| message.media().next().is_some());
+    let stored = messages.iter().map(prune::size).fold(step.context.non_transcript_tokens(), u32::saturating_add);
     let of_characters = prompt.size.tokens;
     SentPrompt {
         estimated: stored.max(of_characters),
@@ -271,11 +214,7 @@ pub(super) fn measured(
     step.context.anchor_after(ReportedCall {
         model: &step.model.reference,
         usage,
-        message_tokens: if was_appended {
-            message_tokens(answer)
-        } else {
-            0
-        },
+        message_tokens: if was_appended { message_tokens(answer) } else { 0 },
         output: estimator(step.model).response(&answer.parts, usage, kept),
         dropped_input: if ends_loop { of_loop.passing } else { 0 },
         ran_provider_tools: in_rounds,
@@ -283,10 +222,7 @@ pub(super) fn measured(
 }
 
 fn largest_first(shares: Vec<CategoryTokens>) -> Vec<CategoryTokens> {
-    let mut shares: Vec<CategoryTokens> = shares
-        .into_iter()
-        .filter(CategoryTokens::in_total)
-        .collect();
+    let mut shares: Vec<CategoryTokens> = shares.into_iter().filter(CategoryTokens::in_total).collect();
     shares.sort_by_key(|share| std::cmp::Reverse(share.tokens));
     shares
 }

@@ -12,8 +12,7 @@ use crate::{
         size::{ContextSize, Counters},
     },
     model::{
-        BlobId, CallId, Content, InputMessage, MessageId, SessionConfig, SessionKey, TenantId,
-        TokenCount,
+        BlobId, CallId, Content, InputMessage, MessageId, SessionConfig, SessionKey, TenantId, TokenCount,
         append::{AppendError, CallChanges, OpenCall, Place, fit, with_unique_calls},
         command::{AppendMessages, Idempotency},
         derive,
@@ -80,11 +79,7 @@ impl Engine {
 
     /// One attempt. Returns `None` if the transcript changed between the read and the write. What
     /// is read after the version is valid for as long as the version is.
-    async fn try_append(
-        &self,
-        key: &SessionKey,
-        command: &AppendMessages,
-    ) -> Result<Option<Receipt>, Error> {
+    async fn try_append(&self, key: &SessionKey, command: &AppendMessages) -> Result<Option<Receipt>, Error> {
         let request = command.idempotency.request.as_ref();
         let tail = self.store.tail(key, request).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
@@ -102,24 +97,15 @@ impl Engine {
             Ok(fit) => fit,
             // If the transcript has changed, the messages may not fit because the same request
             // already appended them.
-            Err(misfit)
-                if self
-                    .store
-                    .tail(key, None)
-                    .await?
-                    .is_some_and(|now| now.version == tail.version) =>
-            {
+            Err(misfit) if self.store.tail(key, None).await?.is_some_and(|now| now.version == tail.version) => {
                 return Err(misfit);
             }
             Err(_) => return Ok(None),
         };
         // A model that is no longer configured has no provider.
-        let estimator = self
-            .model(&config.model)
-            .map_or(Estimator::Characters, |model| estimator(&model));
-        let Prepared { messages, blobs } = self
-            .prepare_messages(key, &append, &appended, &config, &fit, estimator)
-            .await?;
+        let estimator = self.model(&config.model).map_or(Estimator::Characters, |model| estimator(&model));
+        let Prepared { messages, blobs } =
+            self.prepare_messages(key, &append, &appended, &config, &fit, estimator).await?;
         let context = self.size_after(key, &tail, &config, &messages).await?;
         let record = AppendRecord {
             append,
@@ -127,19 +113,15 @@ impl Engine {
             tokens: context.of_transcript(),
             size: Some(context.size().count),
         };
-        let place = |place: Place| -> mark_rows::PartPosition {
-            (derive::appended(&record.append, place.message), place.part)
-        };
+        let place =
+            |place: Place| -> mark_rows::PartPosition { (derive::appended(&record.append, place.message), place.part) };
         let made = fit.made.iter().map(|made| ImportedCall {
             id: made.call.id.clone(),
             name: made.call.name.clone(),
             made: place(made.made),
             answered: made.answered.map(place),
         });
-        let answers = fit
-            .answered
-            .iter()
-            .map(|answer| (answer.call.id.clone(), place(answer.answered)));
+        let answers = fit.answered.iter().map(|answer| (answer.call.id.clone(), place(answer.answered)));
         let rows = rows_of(messages, estimator);
         let import = Import {
             fence: tail.version.fence(),
@@ -171,20 +153,9 @@ impl Engine {
     ) -> Result<CallsBefore, Error> {
         let named: BTreeSet<CallId> = messages.iter().flat_map(calls_of).collect();
         let named: Vec<CallId> = named.into_iter().collect();
-        let known = if named.is_empty() {
-            [].into()
-        } else {
-            self.store.calls(key, &named).await?
-        };
-        let open = if tail.open_calls == 0 {
-            Vec::new()
-        } else {
-            self.store.appended_calls(key).await?
-        };
-        let known = known
-            .into_keys()
-            .chain(open.iter().map(|call| call.id.clone()))
-            .collect();
+        let known = if named.is_empty() { [].into() } else { self.store.calls(key, &named).await? };
+        let open = if tail.open_calls == 0 { Vec::new() } else { self.store.appended_calls(key).await? };
+        let known = known.into_keys().chain(open.iter().map(|call| call.id.clone())).collect();
         Ok(CallsBefore { open, known })
     }
 
@@ -205,27 +176,14 @@ impl Engine {
             let id = derive::appended(append, index);
             let mut message = appended.clone();
             for (position, part) in message.parts.iter_mut().enumerate() {
-                let place = Place {
-                    message: index,
-                    part: position,
-                };
-                if let (Content::ToolResult(result), Some(call)) =
-                    (&mut part.content, fit.results.get(&place))
-                {
+                let place = Place { message: index, part: position };
+                if let (Content::ToolResult(result), Some(call)) = (&mut part.content, fit.results.get(&place)) {
                     // A result is pinned together with its call.
                     message.pinned = call.pinned;
                     result.name.clone_from(&call.name);
-                    let own = config
-                        .tools
-                        .get(&call.name)
-                        .and_then(|tool| tool.output_limits);
-                    self.cut(key, result, &policy.limits_for(&call.name, own))
-                        .await?;
-                    prepared.blobs.extend(
-                        blobs_of(result)
-                            .into_iter()
-                            .map(|blob| ((id.clone(), position), blob)),
-                    );
+                    let own = config.tools.get(&call.name).and_then(|tool| tool.output_limits);
+                    self.cut(key, result, &policy.limits_for(&call.name, own)).await?;
+                    prepared.blobs.extend(blobs_of(result).into_iter().map(|blob| ((id.clone(), position), blob)));
                 }
             }
             prepared.messages.push(host_message(id, message, estimator));
@@ -246,9 +204,7 @@ impl Engine {
         let model = self.model(&config.model).ok();
         let model = CalledModel::named(&config.model, model.as_ref());
         let size = own_size(config, model, tail.into());
-        let excerpt = self
-            .excerpt(key, &size, model, tail.model_dependent)
-            .await?;
+        let excerpt = self.excerpt(key, &size, model, tail.model_dependent).await?;
         let following: Vec<PromptMessage<'_>> = messages.iter().map(Into::into).collect();
         Ok(size_with(size, model, &excerpt, &following))
     }
@@ -257,27 +213,11 @@ impl Engine {
     fn receipt(&self, record: &AppendRecord, messages: usize, config: &SessionConfig) -> Receipt {
         let size = record.size.clone().unwrap_or_else(|| {
             let model = self.model(&config.model).ok();
-            let counters = Counters {
-                transcript_tokens: record.tokens,
-                context_version: 0,
-                anchor: None,
-            };
-            own_size(
-                config,
-                CalledModel::named(&config.model, model.as_ref()),
-                counters,
-            )
-            .size()
-            .count
+            let counters = Counters { transcript_tokens: record.tokens, context_version: 0, anchor: None };
+            own_size(config, CalledModel::named(&config.model, model.as_ref()), counters).size().count
         });
-        let messages = (0..messages)
-            .map(|index| derive::appended(&record.append, index))
-            .collect();
-        Receipt {
-            messages,
-            version: record.version,
-            size,
-        }
+        let messages = (0..messages).map(|index| derive::appended(&record.append, index)).collect();
+        Receipt { messages, version: record.version, size }
     }
 }
 
@@ -291,11 +231,7 @@ struct CallsBefore {
 
 impl CallsBefore {
     /// The messages to append. If the request allows repeated call ids, such calls get new ids.
-    fn with_unique_calls<'a>(
-        &self,
-        command: &'a AppendMessages,
-        append: &str,
-    ) -> Cow<'a, [InputMessage]> {
+    fn with_unique_calls<'a>(&self, command: &'a AppendMessages, append: &str) -> Cow<'a, [InputMessage]> {
         if !command.renames_calls {
             return Cow::Borrowed(&command.messages);
         }
@@ -332,9 +268,7 @@ fn rows_of(messages: Vec<NewMessage>, estimator: Estimator) -> Rows {
 
 /// The result that is stored with the same request, if it was made before.
 fn stored_record(tail: &Tail, idempotency: &Idempotency) -> Result<Option<AppendRecord>, Error> {
-    let (Some(StoredRequest { hash, result }), Some(request)) =
-        (&tail.stored_request, &idempotency.request)
-    else {
+    let (Some(StoredRequest { hash, result }), Some(request)) = (&tail.stored_request, &idempotency.request) else {
         return Ok(None);
     };
     if *hash != idempotency.hash {
@@ -352,9 +286,7 @@ fn refuse(tail: &Tail, key: &SessionKey, command: &AppendMessages) -> Result<(),
     match command.version {
         // A concurrent change of the configuration is no reason to refuse an append.
         Some(seen) if transcript_of(seen) != tail.version.transcript() => {
-            Err(Error::ContextChanged {
-                version: tail.version.number(),
-            })
+            Err(Error::ContextChanged { version: tail.version.number() })
         }
         Some(_) | None => Ok(()),
     }
@@ -366,14 +298,8 @@ pub(in crate::turn) fn refuse_live(key: &SessionKey, tail: &Tail) -> Result<(), 
         return Ok(());
     }
     Err(match &tail.turn {
-        Some(turn) => Error::TurnInProgress {
-            turn: turn.clone(),
-            last: tail.last_seq,
-        },
-        None => Error::Internal(format!(
-            "session {} is not idle but has no turn",
-            key.session
-        )),
+        Some(turn) => Error::TurnInProgress { turn: turn.clone(), last: tail.last_seq },
+        None => Error::Internal(format!("session {} is not idle but has no turn", key.session)),
     })
 }
 
@@ -397,25 +323,14 @@ impl AppendRecord {
         let append = words.next()?.to_owned();
         let version = words.next()?.parse().ok()?;
         let tokens = words.next()?.parse().ok()?;
-        let size = words
-            .next()
-            .map(codec::receipt::read_size)
-            .transpose()
-            .ok()?;
-        Some(Self {
-            append,
-            version,
-            tokens,
-            size,
-        })
+        let size = words.next().map(codec::receipt::read_size).transpose().ok()?;
+        Some(Self { append, version, tokens, size })
     }
 }
 
 impl std::fmt::Display for AppendRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.append, self.version, self.tokens)?;
-        self.size
-            .iter()
-            .try_for_each(|size| write!(f, " {}", codec::receipt::write_size(size)))
+        self.size.iter().try_for_each(|size| write!(f, " {}", codec::receipt::write_size(size)))
     }
 }

@@ -22,17 +22,9 @@ const MAX_USES: u32 = 100;
 
 impl Engine {
     /// Creates a session, or returns the one that the same request created before.
-    pub async fn create_session(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: CreateSession,
-    ) -> Result<Session, Error> {
+    pub async fn create_session(self: &Arc<Self>, tenant: TenantId, command: CreateSession) -> Result<Session, Error> {
         self.supervised(async move |engine| {
-            let CreateSession {
-                session,
-                draft,
-                idempotency,
-            } = command;
+            let CreateSession { session, draft, idempotency } = command;
             let mut config = engine.complete(draft)?;
             engine.resolve_tools(&tenant, &mut config.tools).await?;
             let (new, idempotency, engine) = (sized(&config), &idempotency, &engine);
@@ -75,11 +67,7 @@ impl Engine {
     }
 
     /// Checks that an existing session was created by this request.
-    pub(in crate::turn) async fn made_by(
-        &self,
-        key: &SessionKey,
-        idempotency: &Idempotency,
-    ) -> Result<(), Error> {
+    pub(in crate::turn) async fn made_by(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
         let Some(request) = &idempotency.request else {
             return Err(Error::SessionExists(key.session.clone()));
         };
@@ -120,11 +108,7 @@ where
 
 /// A configuration with the size of its tools.
 pub(in crate::turn) fn sized(config: &SessionConfig) -> NewConfig<'_> {
-    NewConfig {
-        config,
-        tools_tokens: tools_tokens(&config.tools),
-        estimator: estimate::ESTIMATOR,
-    }
+    NewConfig { config, tools_tokens: tools_tokens(&config.tools), estimator: estimate::ESTIMATOR }
 }
 
 /// Tokens of the tool definitions that are sent to the model.

@@ -17,8 +17,8 @@ use crate::{
     session::{SessionState, ending::TurnEnd},
     store::delete::{DELETED, Deletion, DeletionTarget},
     turn::{
-        Error, context::result_texts::synthetic, engine::Engine, live::wakeups::Wakeup,
-        optimistic::retry_with, session::update::check_etag,
+        Error, context::result_texts::synthetic, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
+        session::update::check_etag,
     },
 };
 
@@ -27,20 +27,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 impl Engine {
     /// Deletes a session.
-    pub async fn delete_session(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: DeleteSession,
-    ) -> Result<(), Error> {
+    pub async fn delete_session(self: &Arc<Self>, tenant: TenantId, command: DeleteSession) -> Result<(), Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             // A turn that is seized while this runs is ended by this replica, and must not be
             // started.
             let mut request = engine.leases.request(&key);
-            retry_with(false, |decided| {
-                engine.delete_or_seize(&key, &command, decided)
-            })
-            .await?;
+            retry_with(false, |decided| engine.delete_or_seize(&key, &command, decided)).await?;
             request.answered(Ok(())).map_err(Error::from)
         })
         .await
@@ -58,44 +51,23 @@ impl Engine {
         if self.try_delete(key, command, decided).await? {
             return Ok(Break(()));
         }
-        let revision = command
-            .etag
-            .as_deref()
-            .and_then(|etag| etag.parse().ok())
-            .filter(|_| !decided);
+        let revision = command.etag.as_deref().and_then(|etag| etag.parse().ok()).filter(|_| !decided);
         let seized = self.store.seize(key, revision).await?;
         tokio::time::sleep(PAUSE).await;
         Ok(Continue(decided || seized))
     }
 
     /// Returns `false` if the session changed between the read and the write.
-    async fn try_delete(
-        &self,
-        key: &SessionKey,
-        command: &DeleteSession,
-        decided: bool,
-    ) -> Result<bool, Error> {
-        let DeleteSession {
-            session: _,
-            etag,
-            idempotency,
-        } = command;
-        let Some(seen) = self
-            .store
-            .deletion_target(key, idempotency.request.as_ref())
-            .await?
-        else {
+    async fn try_delete(&self, key: &SessionKey, command: &DeleteSession, decided: bool) -> Result<bool, Error> {
+        let DeleteSession { session: _, etag, idempotency } = command;
+        let Some(seen) = self.store.deletion_target(key, idempotency.request.as_ref()).await? else {
             return self.deleted_before(key, idempotency).await.map(|()| true);
         };
         if let (Some(first), Some(request)) = (&seen.stored_request, &idempotency.request) {
             // The same request deleted an earlier session with this id. It must not delete this
             // one.
             let same = first.hash == idempotency.hash;
-            return if same {
-                Ok(true)
-            } else {
-                Err(Error::IdempotencyMismatch(request.clone()))
-            };
+            return if same { Ok(true) } else { Err(Error::IdempotencyMismatch(request.clone())) };
         }
         let etag = etag.as_deref().filter(|_| !decided);
         check_etag(key, etag, seen.revision)?;
@@ -149,20 +121,14 @@ impl Engine {
 
     /// Called if the session does not exist: succeeds for a repetition of the request that deleted
     /// it, and otherwise returns [`Error::SessionNotFound`].
-    async fn deleted_before(
-        &self,
-        key: &SessionKey,
-        idempotency: &Idempotency,
-    ) -> Result<(), Error> {
+    async fn deleted_before(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
         let Some(request) = &idempotency.request else {
             return Err(not_found());
         };
         match self.store.stored_request(key, request).await? {
             Some(first) if first.result != DELETED => Err(not_found()),
-            Some(first) if first.hash != idempotency.hash => {
-                Err(Error::IdempotencyMismatch(request.clone()))
-            }
+            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
             Some(_) => Ok(()),
             None => Err(not_found()),
         }
@@ -178,10 +144,5 @@ fn ending(seen: &DeletionTarget) -> Ending {
         SessionState::Running => CancelOutcome::Unknown,
         SessionState::Idle | SessionState::Deleted => CancelOutcome::None,
     };
-    Ending::Cancelled {
-        cause: CancelCause::SessionDeleted,
-        outcome,
-        reason: String::new(),
-        undone: None,
-    }
+    Ending::Cancelled { cause: CancelCause::SessionDeleted, outcome, reason: String::new(), undone: None }
 }

@@ -17,11 +17,7 @@ const ROUND: u32 = 32;
 impl Engine {
     /// Begins the deletion of a tenant, unless one is in progress. When this returns, this replica
     /// refuses the tenant's calls.
-    pub async fn delete_tenant(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        asked_by: String,
-    ) -> Result<TenantDeletion, Error> {
+    pub async fn delete_tenant(self: &Arc<Self>, tenant: TenantId, asked_by: String) -> Result<TenantDeletion, Error> {
         self.supervised(async move |engine| {
             let deletion = engine.store.begin_erasure(&tenant, &asked_by).await?;
             tracing::info!(tenant.id = %tenant, caller = %asked_by, "tenant is being deleted");
@@ -34,10 +30,7 @@ impl Engine {
     }
 
     /// The newest deletion of a tenant. Returns `None` if it was never deleted.
-    pub async fn tenant_deletion(
-        &self,
-        tenant: &TenantId,
-    ) -> Result<Option<TenantDeletion>, Error> {
+    pub async fn tenant_deletion(&self, tenant: &TenantId) -> Result<Option<TenantDeletion>, Error> {
         Ok(self.store.erasure(tenant).await?)
     }
 
@@ -94,11 +87,7 @@ impl Engine {
 
     /// Deletes a session. Succeeds if it no longer exists.
     async fn erase_session(self: &Arc<Self>, key: &SessionKey) -> Result<(), Error> {
-        let command = DeleteSession {
-            session: key.session.clone(),
-            etag: None,
-            idempotency: Idempotency::none(),
-        };
+        let command = DeleteSession { session: key.session.clone(), etag: None, idempotency: Idempotency::none() };
         match self.delete_session(key.tenant.clone(), command).await {
             Ok(()) | Err(Error::SessionNotFound(_)) => Ok(()),
             Err(error) => Err(error),

@@ -23,10 +23,7 @@ use crate::{
 };
 
 /// Most messages and bytes that are copied in one transaction.
-const MAX_COPY_PIECE: PieceLimits = PieceLimits {
-    messages: 500,
-    bytes: 8 << 20,
-};
+const MAX_COPY_PIECE: PieceLimits = PieceLimits { messages: 500, bytes: 8 << 20 };
 /// How long a repeated request waits for the copy made by the first one, in addition to the time
 /// after which the copy of a dead replica counts as abandoned; and how often it checks.
 const COPY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,34 +33,18 @@ impl Engine {
     /// Forks a session, or returns the fork that the same request made before. Rows up to a seq
     /// never change, so that neither the reads nor the copy need a lock, and a running turn
     /// continues.
-    pub async fn fork(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: ForkSession,
-    ) -> Result<Session, Error> {
+    pub async fn fork(self: &Arc<Self>, tenant: TenantId, command: ForkSession) -> Result<Session, Error> {
         self.supervised(async move |engine| {
             let request = command.idempotency.request.as_ref();
             let source = SessionKey::new(tenant.clone(), command.session.clone());
-            in_unused_session(&tenant, command.new.as_ref(), request, |fork| {
-                engine.try_fork(&source, fork, &command)
-            })
-            .await
+            in_unused_session(&tenant, command.new.as_ref(), request, |fork| engine.try_fork(&source, fork, &command))
+                .await
         })
         .await
     }
 
-    async fn try_fork(
-        &self,
-        source: &SessionKey,
-        fork: SessionKey,
-        command: &ForkSession,
-    ) -> Result<Session, Error> {
-        let ForkSession {
-            session: _,
-            at,
-            new,
-            idempotency,
-        } = command;
+    async fn try_fork(&self, source: &SessionKey, fork: SessionKey, command: &ForkSession) -> Result<Session, Error> {
+        let ForkSession { session: _, at, new, idempotency } = command;
         let begun = Instant::now();
         loop {
             if self.store.session(&fork).await?.is_some() {
@@ -71,15 +52,9 @@ impl Engine {
                 self.made_by(&fork, idempotency).await?;
                 return self.session(&fork).await;
             }
-            match self
-                .store
-                .claimed_fork(&fork, idempotency.request.as_ref())
-                .await?
-            {
+            match self.store.claimed_fork(&fork, idempotency.request.as_ref()).await? {
                 None => {}
-                Some(ClaimedFork {
-                    abandoned: true, ..
-                }) => self.store.purge(&fork).await?,
+                Some(ClaimedFork { abandoned: true, .. }) => self.store.purge(&fork).await?,
                 Some(ClaimedFork { hash, .. }) if hash.as_ref() != Some(&idempotency.hash) => {
                     return Err(match (new, &idempotency.request) {
                         (None, Some(request)) => Error::IdempotencyMismatch(request.clone()),
@@ -126,11 +101,7 @@ impl Engine {
             return Err(Error::TranscriptOpen(open));
         }
         // All reads so far were of the session created at this time.
-        let source = Source {
-            key: source,
-            created: seen.created_at,
-            at,
-        };
+        let source = Source { key: source, created: seen.created_at, at };
         let new = NewFork {
             id: &fork.session,
             config: sized(&seen.config),

@@ -21,29 +21,15 @@ use crate::{
 impl Engine {
     /// Removes all expired rows. A failure does not hold up the rest. Returns the first error.
     pub async fn retain(&self) -> Result<(), Error> {
-        let RetentionConfig {
-            request_ids,
-            queue,
-            events,
-            sessions: _,
-            tool_sets: _,
-            interval: _,
-            batch_rows,
-        } = self.rules.retention;
+        let RetentionConfig { request_ids, queue, events, sessions: _, tool_sets: _, interval: _, batch_rows } =
+            self.rules.retention;
         let store = &self.store;
         let swept = [
             self.expire_sessions().await,
-            self.sweep("request_ids", || {
-                store.sweep_requests(request_ids, batch_rows)
-            })
-            .await,
-            self.sweep("queued_messages", || store.sweep_queue(queue, batch_rows))
-                .await,
+            self.sweep("request_ids", || store.sweep_requests(request_ids, batch_rows)).await,
+            self.sweep("queued_messages", || store.sweep_queue(queue, batch_rows)).await,
             match events {
-                Some(events) => {
-                    self.sweep("events", || store.sweep_events(events, batch_rows))
-                        .await
-                }
+                Some(events) => self.sweep("events", || store.sweep_events(events, batch_rows)).await,
                 None => Ok(()),
             },
             self.sweep_tool_sets().await,
@@ -85,16 +71,9 @@ impl Engine {
     }
 
     async fn sweep_tool_sets(&self) -> Result<(), Error> {
-        let RetentionConfig {
-            tool_sets,
-            batch_rows,
-            ..
-        } = self.rules.retention;
+        let RetentionConfig { tool_sets, batch_rows, .. } = self.rules.retention;
         let removed = self.batches(ToolSetWalk::default(), |walk| async move {
-            let swept = self
-                .store
-                .sweep_tool_sets(&walk, tool_sets, batch_rows)
-                .await?;
+            let swept = self.store.sweep_tool_sets(&walk, tool_sets, batch_rows).await?;
             let (rows, next) = swept.map_or((0, None), |(rows, next)| (rows, Some(next)));
             self.metrics.removed("tool_sets", rows);
             Ok((rows, next))
@@ -106,11 +85,7 @@ impl Engine {
     /// Runs batch after batch, each from where the one before stopped, until a batch returns no
     /// continuation. Returns the total number of rows. Pauses after each batch for as long as it
     /// took, so that a sweep uses at most half a connection.
-    pub(super) async fn batches<W, F>(
-        &self,
-        mut from: W,
-        batch: impl Fn(W) -> F,
-    ) -> Result<u64, Error>
+    pub(super) async fn batches<W, F>(&self, mut from: W, batch: impl Fn(W) -> F) -> Result<u64, Error>
     where
         F: Future<Output = Result<(u64, Option<W>), store::Error>>,
     {
@@ -129,11 +104,7 @@ impl Engine {
     /// Deletes sessions that have been unused for too long. A session that is used concurrently
     /// stays.
     async fn expire_sessions(&self) -> Result<(), Error> {
-        let RetentionConfig {
-            sessions,
-            batch_rows,
-            ..
-        } = self.rules.retention;
+        let RetentionConfig { sessions, batch_rows, .. } = self.rules.retention;
         let unused_for = sessions.unwrap_or(UNLIMITED);
         while !self.draining.is_cancelled() {
             let unused = self.store.unused_sessions(unused_for, batch_rows).await?;
@@ -153,12 +124,7 @@ impl Engine {
     /// Deletes a session if it is idle and unused. Returns `false` if it is not, or no longer
     /// exists.
     async fn expire_session(&self, key: &SessionKey, unused_for: Duration) -> Result<bool, Error> {
-        let Some(seen) = self
-            .store
-            .deletion_target(key, None)
-            .await?
-            .filter(|seen| seen.turn.is_none())
-        else {
+        let Some(seen) = self.store.deletion_target(key, None).await?.filter(|seen| seen.turn.is_none()) else {
             return Ok(false);
         };
         let estimator = Estimator::Characters;

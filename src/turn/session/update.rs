@@ -18,17 +18,11 @@ use crate::{
 impl Engine {
     /// Changes a session's configuration, and returns the session as of this change. A change
     /// without effect creates no revision.
-    pub async fn update_session(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: UpdateSession,
-    ) -> Result<Session, Error> {
+    pub async fn update_session(self: &Arc<Self>, tenant: TenantId, command: UpdateSession) -> Result<Session, Error> {
         self.supervised(async move |engine| {
             let mut command = command;
             let key = SessionKey::new(tenant, command.session.clone());
-            engine
-                .resolve_tools(&key.tenant, &mut command.change.values.tools)
-                .await?;
+            engine.resolve_tools(&key.tenant, &mut command.change.values.tools).await?;
             let revision = retry_on_change(|| engine.try_update(&key, &command)).await?;
             let session = engine.store.session_at(&key, revision).await?;
             session.ok_or(Error::SessionNotFound(key.session))
@@ -38,17 +32,8 @@ impl Engine {
 
     /// One attempt. Returns the revision that the change created or found, or `None` if the session
     /// changed between the read and the write.
-    async fn try_update(
-        &self,
-        key: &SessionKey,
-        command: &UpdateSession,
-    ) -> Result<Option<i64>, Error> {
-        let UpdateSession {
-            session: _,
-            etag,
-            change,
-            idempotency,
-        } = command;
+    async fn try_update(&self, key: &SessionKey, command: &UpdateSession) -> Result<Option<i64>, Error> {
+        let UpdateSession { session: _, etag, change, idempotency } = command;
         // Looked up after the session was read: a concurrent write of the same request is then
         // recognized, and not taken for another client's change.
         let session = self.session(key).await?;
@@ -58,16 +43,9 @@ impl Engine {
         check_etag(key, etag.as_deref(), session.revision)?;
         self.quotas.check_storage(&key.tenant)?;
         let Some((config, events)) = self.changed(&session, change)? else {
-            return self
-                .unchanged(key, session.revision, idempotency)
-                .await
-                .map(Some);
+            return self.unchanged(key, session.revision, idempotency).await.map(Some);
         };
-        let revision = NewRevision {
-            new: sized(&config),
-            from: session.revision,
-            events: &events,
-        };
+        let revision = NewRevision { new: sized(&config), from: session.revision, events: &events };
         let updated = self.store.update(key, &revision, idempotency).await?;
         let Some(Updated { revision, last_seq }) = updated else {
             return Ok(None);
@@ -79,18 +57,12 @@ impl Engine {
     }
 
     /// The revision that the same request led to before.
-    async fn revision_of(
-        &self,
-        key: &SessionKey,
-        idempotency: &Idempotency,
-    ) -> Result<Option<i64>, Error> {
+    async fn revision_of(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<i64>, Error> {
         let Some(request) = &idempotency.request else {
             return Ok(None);
         };
         let remembered = self.store.stored_request(key, request).await?;
-        remembered
-            .map(|remembered| same(remembered, idempotency))
-            .transpose()
+        remembered.map(|remembered| same(remembered, idempotency)).transpose()
     }
 
     /// The new configuration and its events. Returns `None` if it equals the one in force.
@@ -119,10 +91,7 @@ impl Engine {
         }
         let revision = session.revision + 1;
         let paths = mask::differing(&change.paths, before, &config);
-        let mut events = vec![Payload::SessionUpdated {
-            revision,
-            paths: paths.map_err(store::Error::from)?,
-        }];
+        let mut events = vec![Payload::SessionUpdated { revision, paths: paths.map_err(store::Error::from)? }];
         if config.model != before.model {
             let from = before.model.clone();
             let to = config.model.clone();
@@ -137,35 +106,20 @@ impl Engine {
     }
 
     /// Stores the outcome of a change without effect, for repetitions of the request.
-    async fn unchanged(
-        &self,
-        key: &SessionKey,
-        revision: i64,
-        idempotency: &Idempotency,
-    ) -> Result<i64, Error> {
+    async fn unchanged(&self, key: &SessionKey, revision: i64, idempotency: &Idempotency) -> Result<i64, Error> {
         if idempotency.request.is_none() {
             return Ok(revision);
         }
-        let first = self
-            .store
-            .store_request_result(key, idempotency, &revision.to_string())
-            .await?;
+        let first = self.store.store_request_result(key, idempotency, &revision.to_string()).await?;
         first.map_or(Ok(revision), |first| same(first, idempotency))
     }
 }
 
 /// Refuses an etag that does not match the revision.
-pub(in crate::turn) fn check_etag(
-    key: &SessionKey,
-    etag: Option<&str>,
-    revision: i64,
-) -> Result<(), Error> {
+pub(in crate::turn) fn check_etag(key: &SessionKey, etag: Option<&str>, revision: i64) -> Result<(), Error> {
     let current = revision.to_string();
     match etag {
-        Some(etag) if etag != current => Err(Error::EtagMismatch {
-            session: key.session.clone(),
-            current,
-        }),
+        Some(etag) if etag != current => Err(Error::EtagMismatch { session: key.session.clone(), current }),
         Some(_) | None => Ok(()),
     }
 }
@@ -178,11 +132,6 @@ fn same(remembered: StoredRequest, idempotency: &Idempotency) -> Result<i64, Err
             Error::IdempotencyMismatch,
         ));
     }
-    let corrupt = |_| {
-        Error::Internal(format!(
-            "invalid stored result of an update: {:?}",
-            remembered.result
-        ))
-    };
+    let corrupt = |_| Error::Internal(format!("invalid stored result of an update: {:?}", remembered.result));
     remembered.result.parse().map_err(corrupt)
 }

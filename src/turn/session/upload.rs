@@ -44,8 +44,7 @@ impl Engine {
         command: PutBlob,
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
-        self.supervised(async move |engine| engine.receive(&tenant, &command, pieces).await)
-            .await
+        self.supervised(async move |engine| engine.receive(&tenant, &command, pieces).await).await
     }
 
     /// Removes the chunks of uploads whose replica died, in bounded batches.
@@ -68,10 +67,7 @@ impl Engine {
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
         self.quotas.check_storage(tenant)?;
-        let _place = self
-            .uploads
-            .try_acquire(tenant)
-            .ok_or(Error::TooManyUploads)?;
+        let _place = self.uploads.try_acquire(tenant).ok_or(Error::TooManyUploads)?;
         let upload = derive::upload(Uuid::now_v7());
         let mut arriving = Arriving {
             engine: self,
@@ -117,11 +113,7 @@ struct Arriving<'a> {
 impl Arriving<'_> {
     /// Reads all pieces, and writes all full batches. Fails as soon as the content exceeds a limit
     /// or the server drains.
-    async fn read(
-        &mut self,
-        command: &PutBlob,
-        mut pieces: mpsc::Receiver<Piece>,
-    ) -> Result<(), Error> {
+    async fn read(&mut self, command: &PutBlob, mut pieces: mpsc::Receiver<Piece>) -> Result<(), Error> {
         if command.bytes.is_some_and(|bytes| bytes > self.limit) {
             return Err(Error::ContentTooLarge { limit: self.limit });
         }
@@ -155,29 +147,17 @@ impl Arriving<'_> {
         let quotas = &self.engine.quotas;
         quotas.check_storage_for(self.tenant, batch.len() as u64)?;
         let chunks: Vec<&[u8]> = batch.chunks(CHUNK_BYTES).collect();
-        self.engine
-            .store
-            .write_upload(self.tenant, self.upload, self.chunks, &chunks)
-            .await?;
+        self.engine.store.write_upload(self.tenant, self.upload, self.chunks, &chunks).await?;
         self.written += batch.len() as u64;
-        self.chunks = self
-            .chunks
-            .saturating_add(u32::try_from(chunks.len()).unwrap_or(u32::MAX));
+        self.chunks = self.chunks.saturating_add(u32::try_from(chunks.len()).unwrap_or(u32::MAX));
         Ok(())
     }
 
     /// Verifies the content and turns it into a blob.
     async fn keep(&mut self, command: &PutBlob) -> Result<Blob, Error> {
         let id = std::mem::take(&mut self.hash).finish();
-        let bytes = command
-            .bytes
-            .filter(|bytes| *bytes != self.bytes)
-            .map(|_| self.bytes);
-        let sha256 = command
-            .id
-            .as_ref()
-            .filter(|said| **said != id)
-            .map(|_| id.clone());
+        let bytes = command.bytes.filter(|bytes| *bytes != self.bytes).map(|_| self.bytes);
+        let sha256 = command.id.as_ref().filter(|said| **said != id).map(|_| id.clone());
         if bytes.is_some() || sha256.is_some() {
             return Err(Error::ContentMismatch { bytes, sha256 });
         }
@@ -193,12 +173,7 @@ impl Arriving<'_> {
             bytes: self.bytes,
         };
         let idempotency = with_content(&command.idempotency, &id);
-        match self
-            .engine
-            .store
-            .keep_upload(self.tenant, &arrived, &idempotency)
-            .await?
-        {
+        match self.engine.store.keep_upload(self.tenant, &arrived, &idempotency).await? {
             UploadOutcome::Blob(blob) => Ok(blob),
             UploadOutcome::Mismatch(request) => Err(Error::IdempotencyMismatch(request)),
         }

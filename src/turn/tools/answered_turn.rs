@@ -32,20 +32,8 @@ pub(super) struct AnsweredTurn {
 impl AnsweredTurn {
     /// From the memory that this replica has of a turn that it ran.
     fn of(waiting: WaitingTurn) -> (Self, BTreeMap<CallId, StoredCall>) {
-        let WaitingTurn {
-            basis,
-            request,
-            elapsed,
-            totals,
-            calls,
-        } = waiting;
-        let parties = Self {
-            request,
-            elapsed,
-            totals,
-            made_for: None,
-            basis,
-        };
+        let WaitingTurn { basis, request, elapsed, totals, calls } = waiting;
+        let parties = Self { request, elapsed, totals, made_for: None, basis };
         (parties, calls)
     }
 
@@ -99,16 +87,8 @@ impl Engine {
     }
 
     /// The turn that made calls, and what its next step is built from.
-    pub(super) async fn answered_turn(
-        &self,
-        key: &SessionKey,
-        turn: &TurnId,
-    ) -> Result<AnsweredTurn, Error> {
-        let turn = self
-            .store
-            .turn(key, turn)
-            .await?
-            .ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
+    pub(super) async fn answered_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<AnsweredTurn, Error> {
+        let turn = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
         Ok(AnsweredTurn {
             request: turn.request,
             elapsed: turn.so_far.elapsed,
@@ -122,59 +102,26 @@ impl Engine {
 /// The calls that a submission names, results first.
 fn named(command: &SubmitToolResults) -> Vec<CallId> {
     let results = command.results.iter().map(|result| result.call.clone());
-    results
-        .chain(
-            command
-                .decisions
-                .iter()
-                .map(|decision| decision.call.clone()),
-        )
-        .collect()
+    results.chain(command.decisions.iter().map(|decision| decision.call.clone())).collect()
 }
 
 /// Refuses a submission that names unknown calls, or calls that the host appended and that belong
 /// to no turn.
-fn check_named(
-    command: &SubmitToolResults,
-    known: &BTreeMap<CallId, StoredCall>,
-) -> Result<(), Error> {
+fn check_named(command: &SubmitToolResults, known: &BTreeMap<CallId, StoredCall>) -> Result<(), Error> {
     let (results, approvals) = where_named(command, |call| !known.contains_key(call));
     if !results.is_empty() || !approvals.is_empty() {
         return Err(Error::UnknownCalls { results, approvals });
     }
-    let appended = |call: &CallId| {
-        known
-            .get(call)
-            .is_some_and(|call| call.turn.as_str() == NO_TURN)
-    };
+    let appended = |call: &CallId| known.get(call).is_some_and(|call| call.turn.as_str() == NO_TURN);
     let (results, approvals) = where_named(command, appended);
-    if results.is_empty() && approvals.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::AppendedCalls { results, approvals })
-    }
+    if results.is_empty() && approvals.is_empty() { Ok(()) } else { Err(Error::AppendedCalls { results, approvals }) }
 }
 
 /// The named calls that match, with their positions among the results and among the decisions.
-fn where_named(
-    command: &SubmitToolResults,
-    such: impl Fn(&CallId) -> bool,
-) -> (Positions, Positions) {
-    let results = command
-        .results
-        .iter()
-        .map(|result| &result.call)
-        .enumerate();
-    let decisions = command
-        .decisions
-        .iter()
-        .map(|decision| &decision.call)
-        .enumerate();
-    let results = results
-        .filter(|(_, call)| such(call))
-        .map(|(i, call)| (i, call.clone()));
-    let decisions = decisions
-        .filter(|(_, call)| such(call))
-        .map(|(i, call)| (i, call.clone()));
+fn where_named(command: &SubmitToolResults, such: impl Fn(&CallId) -> bool) -> (Positions, Positions) {
+    let results = command.results.iter().map(|result| &result.call).enumerate();
+    let decisions = command.decisions.iter().map(|decision| &decision.call).enumerate();
+    let results = results.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+    let decisions = decisions.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
     (results.collect(), decisions.collect())
 }

@@ -35,11 +35,7 @@ const BEGIN_RETRY_TIMEOUT: Duration = Duration::from_hours(1);
 
 impl Engine {
     /// Runs the newly requested calls that belong to MCP servers.
-    pub(in crate::turn) fn run_mcp_calls(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        requested: &BTreeSet<CallId>,
-    ) {
+    pub(in crate::turn) fn run_mcp_calls(self: &Arc<Self>, key: &SessionKey, requested: &BTreeSet<CallId>) {
         if requested.is_empty() {
             return;
         }
@@ -53,12 +49,7 @@ impl Engine {
 
     /// Runs the calls that a submission with a lost response has requested. No other replica runs
     /// them, and a repeated submission requests nothing.
-    pub(super) fn resolve_submission(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        submission: String,
-        error: &store::Error,
-    ) {
+    pub(super) fn resolve_submission(self: &Arc<Self>, key: &SessionKey, submission: String, error: &store::Error) {
         if self.mcp.is_empty() || !matches!(error, store::Error::Unavailable(_)) {
             return;
         }
@@ -76,17 +67,12 @@ impl Engine {
                 }
             }
         };
-        self.tasks
-            .spawn(reach.scope(Trace::current().scope(looking)));
+        self.tasks.spawn(reach.scope(Trace::current().scope(looking)));
     }
 
     /// Begins the calls, and retries while the database is unavailable: no other replica begins
     /// them. Calls whose deadline passes before that are closed instead.
-    async fn begin_mcp_calls_with_retry(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        requested: &BTreeSet<CallId>,
-    ) {
+    async fn begin_mcp_calls_with_retry(self: &Arc<Self>, key: &SessionKey, requested: &BTreeSet<CallId>) {
         let since = Instant::now();
         loop {
             let Err(error) = self.begin_mcp_calls(key, requested, since).await else {
@@ -121,10 +107,7 @@ impl Engine {
                     && requested.contains(&pending.call.id)
             })
             .collect();
-        let ids: Vec<CallId> = calls
-            .iter()
-            .map(|open| open.pending.call.id.clone())
-            .collect();
+        let ids: Vec<CallId> = calls.iter().map(|open| open.pending.call.id.clone()).collect();
         let known = self.store.calls(key, &ids).await?;
         let Some(call) = known.values().next() else {
             return Ok(());
@@ -184,10 +167,7 @@ impl McpCall {
         };
         let arguments = &self.open.pending.call.arguments;
         let (span, begun) = (Trace::current().tool_call(server, tool), Instant::now());
-        let calling = self
-            .engine
-            .mcp
-            .call(&self.key.tenant, server, tool, arguments);
+        let calling = self.engine.mcp.call(&self.key.tenant, server, tool, arguments);
         let called = timeout_at(self.end, span.trace().clone().scope(calling)).await;
         let result = measured(&called);
         span.tool_answered(result);
@@ -201,19 +181,11 @@ impl McpCall {
     }
 
     fn failed(&self, words: String) -> Finished {
-        self.result_of(Output {
-            pieces: vec![Piece::Text(words)],
-            display_text: String::new(),
-            is_error: true,
-        })
+        self.result_of(Output { pieces: vec![Piece::Text(words)], display_text: String::new(), is_error: true })
     }
 
     fn result_of(&self, output: Output) -> Finished {
-        let Output {
-            pieces,
-            display_text,
-            is_error,
-        } = output;
+        let Output { pieces, display_text, is_error } = output;
         let (mut parts, mut contents, mut sanitized) = (Vec::new(), Vec::new(), false);
         for piece in pieces {
             parts.push(match piece {
@@ -233,11 +205,7 @@ impl McpCall {
             call: self.open.pending.call.id.clone(),
             sanitized,
             parts,
-            outcome: if is_error {
-                ToolOutcome::Error
-            } else {
-                ToolOutcome::Success
-            },
+            outcome: if is_error { ToolOutcome::Error } else { ToolOutcome::Success },
             display_text: sanitize_text(&display_text).text,
         };
         Finished { result, contents }
@@ -263,10 +231,7 @@ impl McpCall {
     /// Stores the result. Retries until the call's deadline, at which the call is closed anyway.
     /// Media that cannot be stored are replaced by notes.
     async fn submit(&self, finished: Finished) {
-        let Finished {
-            mut result,
-            mut contents,
-        } = finished;
+        let Finished { mut result, mut contents } = finished;
         loop {
             let command = SubmitToolResults {
                 session: self.key.session.clone(),

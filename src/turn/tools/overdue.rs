@@ -12,58 +12,28 @@ use crate::{
 impl Engine {
     /// Closes the calls whose deadline has passed, and all open calls of a turn that is in its
     /// grace period, with an error result. Returns `false` if there was none.
-    pub(in crate::turn) async fn close_overdue(
-        self: &Arc<Self>,
-        key: &SessionKey,
-    ) -> Result<bool, Error> {
+    pub(in crate::turn) async fn close_overdue(self: &Arc<Self>, key: &SessionKey) -> Result<bool, Error> {
         let open = self.store.open_calls(key).await?;
-        let ids: Vec<CallId> = open
-            .iter()
-            .map(|open| open.pending.call.id.clone())
-            .collect();
+        let ids: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
         let known = self.store.calls(key, &ids).await?;
         let Some(call) = known.values().find(|call| call.state.is_open()) else {
             return Ok(false);
         };
         let parties = self.answered_turn(key, &call.turn).await?;
-        let addressee = self
-            .answer_context(key, &parties, call.step, call.batch)
-            .await?;
-        let late: Vec<OpenCall> = open
-            .into_iter()
-            .filter(|open| open.overdue || addressee.is_in_grace)
-            .collect();
+        let addressee = self.answer_context(key, &parties, call.step, call.batch).await?;
+        let late: Vec<OpenCall> = open.into_iter().filter(|open| open.overdue || addressee.is_in_grace).collect();
         if late.is_empty() {
             return Ok(false);
         }
-        let asked = AnsweredCalls {
-            key,
-            known: &known,
-            estimator: addressee.estimator,
-        };
-        let ids: Vec<CallId> = late
-            .iter()
-            .map(|open| open.pending.call.id.clone())
-            .collect();
+        let asked = AnsweredCalls { key, known: &known, estimator: addressee.estimator };
+        let ids: Vec<CallId> = late.iter().map(|open| open.pending.call.id.clone()).collect();
         let mut answers = Vec::with_capacity(late.len());
         for OpenCall { pending, .. } in late {
             let result = overdue(&pending);
-            answers.push(
-                self.prepare(&asked, result, AnswerKind::Overdue, None)
-                    .await?,
-            );
+            answers.push(self.prepare(&asked, result, AnswerKind::Overdue, None).await?);
         }
         let unkeyed = Idempotency::none();
-        let submitted = self
-            .write(
-                &asked,
-                &answers,
-                &[],
-                &ids,
-                &unkeyed,
-                &addressee.next(&answers),
-            )
-            .await?;
+        let submitted = self.write(&asked, &answers, &[], &ids, &unkeyed, &addressee.next(&answers)).await?;
         Ok(!submitted.accepted.is_empty())
     }
 }

@@ -31,27 +31,20 @@ pub(in crate::turn) fn status(
     seen: &StoredCall,
     submitted: &SubmissionOutcome,
 ) -> AnswerStatus {
-    let before = submitted
-        .first
-        .as_ref()
-        .is_some_and(|first| first.accepted.contains(call));
+    let before = submitted.first.as_ref().is_some_and(|first| first.accepted.contains(call));
     if before || submitted.accepted.contains(call) {
         return AnswerStatus::Accepted;
     }
-    submitted
-        .calls
-        .get(call)
-        .map_or(AnswerStatus::Stale, |now| refused(now, seen, sent))
+    submitted.calls.get(call).map_or(AnswerStatus::Stale, |now| refused(now, seen, sent))
 }
 
 /// Why an answer was not accepted.
 fn refused(now: &StoredCall, seen: &StoredCall, sent: &AnswerContent) -> AnswerStatus {
     let duplicate = match (now.state, sent) {
-        (CallState::Requested | CallState::Answered, AnswerContent::Approval(edited)) => {
-            *edited == now.edited
+        (CallState::Requested | CallState::Answered, AnswerContent::Approval(edited)) => *edited == now.edited,
+        (CallState::Answered, AnswerContent::Result(hash)) | (CallState::Denied, AnswerContent::Denial(hash)) => {
+            now.answer.as_ref() == Some(hash)
         }
-        (CallState::Answered, AnswerContent::Result(hash))
-        | (CallState::Denied, AnswerContent::Denial(hash)) => now.answer.as_ref() == Some(hash),
         (
             CallState::Requested
             | CallState::AwaitingApproval
@@ -81,10 +74,7 @@ fn fits(seen: CallState, sent: &AnswerContent) -> bool {
 }
 
 /// Refuses a request whose idempotency key was used with a different request.
-pub(in crate::turn) fn same_request(
-    first: Option<&FirstSubmission>,
-    idempotency: &Idempotency,
-) -> Result<(), Error> {
+pub(in crate::turn) fn same_request(first: Option<&FirstSubmission>, idempotency: &Idempotency) -> Result<(), Error> {
     match (first, &idempotency.request) {
         (Some(first), Some(request)) if first.hash != idempotency.hash => {
             Err(Error::IdempotencyMismatch(request.clone()))
@@ -116,44 +106,17 @@ mod tests {
     #[test]
     fn a_refused_submission_is_duplicate_early_or_stale() {
         use AnswerStatus::{Duplicate, NotRequested, Stale};
-        use CallState::{
-            Answered, AwaitingApproval, AwaitingEarlierCalls, Closed, Denied, Requested,
-        };
+        use CallState::{Answered, AwaitingApproval, AwaitingEarlierCalls, Closed, Denied, Requested};
         let result = |hash: &str| AnswerContent::Result(hash.to_owned());
         let denial = |hash: &str| AnswerContent::Denial(hash.to_owned());
         let approval = |edited: &str| AnswerContent::Approval(Some(edited.to_owned()));
         let table = [
-            (
-                AwaitingEarlierCalls,
-                AwaitingEarlierCalls,
-                result("hash"),
-                NotRequested,
-            ),
-            (
-                AwaitingEarlierCalls,
-                Requested,
-                result("hash"),
-                NotRequested,
-            ),
-            (
-                AwaitingEarlierCalls,
-                AwaitingApproval,
-                approval("{}"),
-                NotRequested,
-            ),
-            (
-                AwaitingEarlierCalls,
-                AwaitingApproval,
-                denial("hash"),
-                NotRequested,
-            ),
+            (AwaitingEarlierCalls, AwaitingEarlierCalls, result("hash"), NotRequested),
+            (AwaitingEarlierCalls, Requested, result("hash"), NotRequested),
+            (AwaitingEarlierCalls, AwaitingApproval, approval("{}"), NotRequested),
+            (AwaitingEarlierCalls, AwaitingApproval, denial("hash"), NotRequested),
             (AwaitingEarlierCalls, Closed, result("hash"), Stale),
-            (
-                AwaitingApproval,
-                AwaitingApproval,
-                result("hash"),
-                NotRequested,
-            ),
+            (AwaitingApproval, AwaitingApproval, result("hash"), NotRequested),
             (AwaitingApproval, Requested, result("hash"), NotRequested),
             (AwaitingApproval, Requested, approval("{}"), Duplicate),
             (AwaitingApproval, Requested, approval("{1}"), Stale),
@@ -170,11 +133,7 @@ mod tests {
             (Denied, Denied, result("hash"), Stale),
         ];
         for (seen, now, sent, expected) in table {
-            assert_eq!(
-                refused(&call(now), &call(seen), &sent),
-                expected,
-                "{seen:?}, then {now:?}: {sent:?}"
-            );
+            assert_eq!(refused(&call(now), &call(seen), &sent), expected, "{seen:?}, then {now:?}: {sent:?}");
         }
     }
 }

@@ -21,11 +21,8 @@ use crate::{
         template::ImageCost,
     },
     model::{
-        CallId, Content, Limits, Media, OutputPart, Part, Payload, Role, SessionKey, TenantId,
-        ToolOutcome, ToolResult,
-        command::{
-            AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict,
-        },
+        CallId, Content, Limits, Media, OutputPart, Part, Payload, Role, SessionKey, TenantId, ToolOutcome, ToolResult,
+        command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
         config::Policy,
         derive,
         event::WaitsFor,
@@ -119,40 +116,20 @@ impl AnswerContext<'_> {
     /// The turn's next step, if these are the last answers.
     pub(super) fn next(&self, answers: &[Answer]) -> NextStep {
         let revision = self.turn.basis.revision.number;
-        let (
-            Some(model),
-            Some(FollowingStep {
-                budget,
-                size,
-                excerpt,
-            }),
-        ) = (&self.model, &self.next)
-        else {
-            return NextStep {
-                started: None,
-                size_offset: 0,
-                revision,
-            };
+        let (Some(model), Some(FollowingStep { budget, size, excerpt })) = (&self.model, &self.next) else {
+            return NextStep { started: None, size_offset: 0, revision };
         };
         let results = PromptMessage::of_answers(answers, self.estimator.overhead(Role::Tool, []));
         let size = size_with(*size, model.into(), excerpt, &[results]);
         let started = step_started(model, revision, size.size().count, *budget);
         let started = Some(codec::event::encode(&started).payload);
-        NextStep {
-            started,
-            size_offset: size.offset(),
-            revision,
-        }
+        NextStep { started, size_offset: size.offset(), revision }
     }
 }
 
 impl Engine {
     /// Stores results and decisions for tool calls.
-    pub async fn submit(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: SubmitToolResults,
-    ) -> Result<Receipts, Error> {
+    pub async fn submit(self: &Arc<Self>, tenant: TenantId, command: SubmitToolResults) -> Result<Receipts, Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             engine.keep(&key.tenant, &command.contents).await?;
@@ -161,67 +138,35 @@ impl Engine {
         .await
     }
 
-    async fn answer(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        command: SubmitToolResults,
-    ) -> Result<Receipts, Error> {
+    async fn answer(self: &Arc<Self>, key: &SessionKey, command: SubmitToolResults) -> Result<Receipts, Error> {
         let (parties, known) = match self.remembered_answered_turn(key, &command) {
             Some((parties, known)) => (Some(parties), known),
             None => self.read_answered_turn(key, &command).await?,
         };
         let open = known.values().find(|call| call.state.is_open());
         let addressee = match (&parties, open) {
-            (Some(parties), Some(call)) => Some(
-                self.answer_context(key, parties, call.step, call.batch)
-                    .await?,
-            ),
+            (Some(parties), Some(call)) => Some(self.answer_context(key, parties, call.step, call.batch).await?),
             (None, _) | (_, None) => None,
         };
-        let SubmitToolResults {
-            session: _,
-            idempotency,
-            results,
-            decisions,
-            contents: _,
-        } = command;
-        let estimator = addressee
-            .as_ref()
-            .map_or(Estimator::Characters, |addressee| addressee.estimator);
-        let asked = AnsweredCalls {
-            key,
-            known: &known,
-            estimator,
-        };
+        let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
+        let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| addressee.estimator);
+        let asked = AnsweredCalls { key, known: &known, estimator };
         let mut sent = Vec::new();
-        let mut answers = self
-            .answers(&asked, addressee.as_ref(), results, &mut sent)
-            .await?;
+        let mut answers = self.answers(&asked, addressee.as_ref(), results, &mut sent).await?;
         let (approvals, denials) = self.decide(&asked, decisions, &mut sent).await?;
         answers.extend(denials);
-        let nothing = NextStep {
-            started: None,
-            size_offset: 0,
-            revision: 0,
-        };
+        let nothing = NextStep { started: None, size_offset: 0, revision: 0 };
         let next = addressee.map_or(nothing, |addressee| addressee.next(&answers));
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
-        let submitted = self
-            .write(&asked, &answers, &approvals, &ids, &idempotency, &next)
-            .await?;
+        let submitted = self.write(&asked, &answers, &approvals, &ids, &idempotency, &next).await?;
         if submitted.calls.is_empty() {
             return Err(Error::SessionNotFound(key.session.clone())); // the session existed only in this replica's memory
         }
         let receipts = sent.into_iter().map(|(call, sent)| {
-            let status = known
-                .get(&call)
-                .map(|seen| status(&call, &sent, seen, &submitted));
+            let status = known.get(&call).map(|seen| status(&call, &sent, seen, &submitted));
             (call, status.unwrap_or(AnswerStatus::Stale))
         });
-        Ok(Receipts {
-            answers: receipts.collect(),
-            pending: submitted.pending.clone(),
-        })
+        Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
     }
 
     /// Prepares the results. Each gets an equal share of the room that is left for the open calls.
@@ -285,13 +230,8 @@ impl Engine {
                     sent.push((call, AnswerContent::Approval(edited)));
                 }
                 Verdict::Deny { sanitized, reason } => {
-                    let denial = SubmittedResult {
-                        sanitized,
-                        ..denial(call.clone(), reason)
-                    };
-                    let answer = self
-                        .prepare(asked, denial, AnswerKind::Denial, None)
-                        .await?;
+                    let denial = SubmittedResult { sanitized, ..denial(call.clone(), reason) };
+                    let answer = self.prepare(asked, denial, AnswerKind::Denial, None).await?;
                     sent.push((call, AnswerContent::Denial(answer.hash.clone())));
                     denials.push(answer);
                 }
@@ -308,23 +248,13 @@ impl Engine {
         step: u32,
         Batch { open, waiting }: Batch,
     ) -> Result<AnswerContext<'a>, Error> {
-        let AnsweredTurn {
-            request,
-            elapsed,
-            totals,
-            basis,
-            ..
-        } = parties;
+        let AnsweredTurn { request, elapsed, totals, basis, .. } = parties;
         // The results belong to a step with its own configuration; the next step uses the
         // configuration in force. If its model or policy was removed from the server's
         // configuration, the turn still gets its results, and its owner ends it.
         let policy = self.policy_or_default(parties.made_for())?;
         let config = parties.in_force();
-        let Limits {
-            turn_timeout,
-            grace,
-            ..
-        } = self.limits(parties.made_for(), request);
+        let Limits { turn_timeout, grace, .. } = self.limits(parties.made_for(), request);
         let concludes = (turn_timeout..turn_timeout + grace).contains(elapsed);
         let model = self.model(request.model.as_ref().unwrap_or(&config.model));
         let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
@@ -343,20 +273,12 @@ impl Engine {
         let limits = self.limits(config, request);
         let call = PromptCall::new(config, request, step + 1, false, &model);
         let size = call.size_of_all(basis.into());
-        let excerpt = self
-            .excerpt(key, &size, call.model, basis.model_dependent)
-            .await?;
+        let excerpt = self.excerpt(key, &size, call.model, basis.model_dependent).await?;
         let stored = size_with(size, call.model, &excerpt, &[]).size();
         let budget = budget(&in_force.context, &model).ok();
-        let room = budget.map_or(u32::MAX, |budget| {
-            room_for_results(budget, stored.at_most(), waiting)
-        });
+        let room = budget.map_or(u32::MAX, |budget| room_for_results(budget, stored.at_most(), waiting));
         let goes_on = after_step(step, totals, &limits).is_none();
-        let next = goes_on.then_some(FollowingStep {
-            budget,
-            size,
-            excerpt,
-        });
+        let next = goes_on.then_some(FollowingStep { budget, size, excerpt });
         let estimator = estimator(&model);
         Ok(AnswerContext {
             policy,
@@ -379,46 +301,17 @@ impl Engine {
         kind: AnswerKind,
         within: Option<(&AnswerContext<'_>, u32)>,
     ) -> Result<Answer, Error> {
-        let SubmittedResult {
-            call,
-            parts,
-            outcome,
-            sanitized,
-            display_text,
-        } = result;
+        let SubmittedResult { call, parts, outcome, sanitized, display_text } = result;
         let hash = fingerprint(&parts, outcome);
         let known = asked.known.get(&call);
         let name = known.map(|call| call.name.clone()).unwrap_or_default();
-        let mut result = ToolResult {
-            call: call.clone(),
-            name,
-            parts,
-            outcome,
-            truncation: None,
-            display_text,
-        };
-        if let Some((
-            AnswerContext {
-                turn: parties,
-                model,
-                policy,
-                ..
-            },
-            room,
-        )) = within
-        {
+        let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None, display_text };
+        if let Some((AnswerContext { turn: parties, model, policy, .. }, room)) = within {
             let tools = parties.request.tools.as_ref();
             let tools = tools.unwrap_or(&parties.made_for().tools);
-            let limits = policy.limits_for(
-                &result.name,
-                tools.get(&result.name).and_then(|tool| tool.output_limits),
-            );
+            let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
             let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-            let room = room.saturating_sub(
-                model
-                    .as_ref()
-                    .map_or(0, |model| media_tokens(&result, model)),
-            );
+            let room = room.saturating_sub(model.as_ref().map_or(0, |model| media_tokens(&result, model)));
             let bytes = texts.iter().map(String::len).sum();
             let fits = count_without_blocking(bytes, asked.estimator, || {
                 fitting_limits(&texts, &limits, room, asked.estimator)
@@ -428,23 +321,14 @@ impl Engine {
                 truncation.for_room = fits != limits;
             }
         }
-        if let (AnswerKind::Result { .. }, Some(arguments)) =
-            (kind, known.and_then(|call| call.edited.as_deref()))
-        {
+        if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
             result.parts.insert(0, edit_note(arguments).into());
         }
         let blobs = blobs_of(&result);
         let mut part = Part::new(Content::ToolResult(result));
         part.sanitized = sanitized;
         let tokens = counted(&part, Role::Tool, asked.estimator).tokens;
-        Ok(Answer {
-            call,
-            kind,
-            part,
-            tokens,
-            hash,
-            blobs,
-        })
+        Ok(Answer { call, kind, part, tokens, hash, blobs })
     }
 
     /// Writes the answers, and continues the turn if they were the last ones.
@@ -457,11 +341,7 @@ impl Engine {
         idempotency: &Idempotency,
         next: &NextStep,
     ) -> Result<SubmissionOutcome, Error> {
-        let AnsweredCalls {
-            key,
-            known: _,
-            estimator,
-        } = *asked;
+        let AnsweredCalls { key, known: _, estimator } = *asked;
         let id = Uuid::now_v7().to_string();
         let submission = Submission {
             id: &id,
@@ -489,12 +369,8 @@ impl Engine {
 
 /// Tokens of the media of a result that are sent to the model. Media are never truncated.
 fn media_tokens(result: &ToolResult, model: &ResolvedModel) -> u32 {
-    let shown = result
-        .media()
-        .filter(|media| cannot_read(model, media, Role::Tool).is_none());
-    shown
-        .map(|media| media::tokens(media, ImageCost::default()))
-        .fold(0, u32::saturating_add)
+    let shown = result.media().filter(|media| cannot_read(model, media, Role::Tool).is_none());
+    shown.map(|media| media::tokens(media, ImageCost::default())).fold(0, u32::saturating_add)
 }
 
 fn edited(call: &CallId, known: &BTreeMap<CallId, StoredCall>) -> bool {
@@ -535,26 +411,18 @@ fn fingerprint(parts: &[OutputPart], outcome: ToolOutcome) -> String {
         ToolOutcome::TimedOut => "TimedOut",
         ToolOutcome::Cancelled => "Cancelled",
     };
-    let pieces: Vec<_> = std::iter::once(Cow::Borrowed(outcome))
-        .chain(given)
-        .collect();
+    let pieces: Vec<_> = std::iter::once(Cow::Borrowed(outcome)).chain(given).collect();
     derive::fingerprint(pieces.iter().map(Cow::as_ref))
 }
 
 /// The identity of a medium. Texts of answers contain no NUL, so that no text equals it.
 fn medium_text(media: &Media) -> String {
-    let Media {
-        media_type,
-        source,
-        filename,
-    } = media;
+    let Media { media_type, source, filename } = media;
     let (kind, place) = match source {
         Source::Blob(kept) => ("blob", kept.id.as_str()),
         Source::Url(url) => ("url", url.as_str()),
     };
-    [kind, place, media_type, filename]
-        .map(|field| format!("\0{field}"))
-        .concat()
+    [kind, place, media_type, filename].map(|field| format!("\0{field}")).concat()
 }
 
 #[cfg(test)]
@@ -589,19 +457,11 @@ mod tests {
             assert_eq!(hash, expected);
         }
         let mut measured = picture("a");
-        if let OutputPart::Media(Media {
-            source: Source::Blob(kept),
-            ..
-        }) = &mut measured
-        {
+        if let OutputPart::Media(Media { source: Source::Blob(kept), .. }) = &mut measured {
             kept.pixels = Pixels::new(2, 3);
         }
         let of = |given| fingerprint(&[given], ToolOutcome::Success);
-        assert_eq!(
-            of(measured),
-            of(picture("a")),
-            "what is derived does not count"
-        );
+        assert_eq!(of(measured), of(picture("a")), "what is derived does not count");
     }
 
     #[test]
@@ -609,9 +469,6 @@ mod tests {
         let of = |parts: &[OutputPart]| fingerprint(parts, ToolOutcome::Success);
         assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
         assert_ne!(of(&[picture("a")]), of(&[picture("b")]));
-        assert_ne!(
-            of(&["text".into(), picture("a")]),
-            of(&[picture("a"), "text".into()])
-        );
+        assert_ne!(of(&["text".into(), picture("a")]), of(&[picture("a"), "text".into()]));
     }
 }

@@ -9,8 +9,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::wire::{
-    END_HEADERS, HEADERS, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE, Wire, call, field, frame,
-    message,
+    END_HEADERS, HEADERS, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE, Wire, call, field, frame, message,
 };
 use crate::harness::{
     Options, Replica, TestDatabase,
@@ -34,10 +33,7 @@ async fn a_client_is_told_its_limits_and_kept_to_them() {
     let soon = Instant::now() + Duration::from_secs(5);
     let mut wire = Wire::connect(served.address, &[]).await.unwrap();
     let put = call("contextd.v1.BlobService/PutBlob");
-    let open: Vec<u8> = (1..30)
-        .step_by(2)
-        .flat_map(|id| frame(HEADERS, END_HEADERS, id, &put))
-        .collect();
+    let open: Vec<u8> = (1..30).step_by(2).flat_map(|id| frame(HEADERS, END_HEADERS, id, &put)).collect();
     assert!(wire.send(&open, soon).await);
     until("five of fifteen streams to be refused", || async {
         wire.hears(|heard| heard.resets.get(&REFUSED) == Some(&5))
@@ -51,10 +47,7 @@ async fn a_client_is_told_its_limits_and_kept_to_them() {
     let large = [put, field("x-large", &"a".repeat(9_000))].concat();
     let request = frame(HEADERS, END_HEADERS, 1, &large);
     assert!(wire.send(&request, soon).await);
-    until("the refusal of the headers", || async {
-        wire.hears(|heard| heard.refusals == 1)
-    })
-    .await;
+    until("the refusal of the headers", || async { wire.hears(|heard| heard.refusals == 1) }).await;
     assert!(!wire.hears(|heard| heard.closed));
 }
 
@@ -95,10 +88,7 @@ fn tagged(field: u8, bytes: &[u8]) -> Vec<u8> {
 fn with_schema(schema: Option<json_schema::Schema>) -> pb::ExecuteTurnRequest {
     let mut tools = tools(&["look"]).unwrap();
     tools.host_tools[0].input_schema = Some(pb::JsonSchema { schema });
-    pb::ExecuteTurnRequest {
-        tools: Some(tools),
-        ..turn("s", MODEL, "Hello")
-    }
+    pb::ExecuteTurnRequest { tools: Some(tools), ..turn("s", MODEL, "Hello") }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,25 +98,15 @@ async fn what_is_nested_too_deep_is_refused() {
     for levels in [200, 5_000] {
         // The tool, with the schema as field 3 and in it the Struct as field 2.
         let tool = [tagged(1, b"look"), tagged(3, &tagged(2, &nested(levels)))].concat();
-        let request = pb::ExecuteTurnRequest {
-            tools: None,
-            ..turn("s", MODEL, "Hello")
-        };
+        let request = pb::ExecuteTurnRequest { tools: None, ..turn("s", MODEL, "Hello") };
         let request = [request.encode_to_vec(), tagged(TOOLS, &tagged(1, &tool))].concat();
-        let refused = raw::call(replica.channel().await, rpc, request)
-            .await
-            .unwrap_err();
+        let refused = raw::call(replica.channel().await, rpc, request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{levels}: {refused}");
     }
     for levels in [200, 100_000] {
         let json = format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
         let request = with_schema(Some(json_schema::Schema::Json(json)));
-        let refused = replica
-            .turns()
-            .await
-            .execute_turn(request)
-            .await
-            .unwrap_err();
+        let refused = replica.turns().await.execute_turn(request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{levels}: {refused}");
     }
     let mut sessions = replica.sessions().await;

@@ -3,8 +3,8 @@
 use super::{
     siege::Siege,
     wire::{
-        CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
-        Tally, WINDOW_UPDATE, call, field, flood, frame, indexed_field,
+        CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, Tally,
+        WINDOW_UPDATE, call, field, flood, frame, indexed_field,
     },
 };
 
@@ -97,12 +97,7 @@ async fn frames_that_carry_nothing_end_the_connection() {
 async fn headers_that_unpack_to_megabytes_end_the_connection() {
     // One byte of the header block decodes to 4 kB, so 4 kB of it decode to 16 MB.
     let large = indexed_field("x", &"a".repeat(3_900));
-    let opening = frame(
-        HEADERS,
-        END_HEADERS | END_STREAM,
-        1,
-        &[call(LIST), large].concat(),
-    );
+    let opening = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[call(LIST), large].concat());
     let siege = Siege::begin("HPACK bomb", "").await;
     let tally = siege
         .attacked(move |target| async move {
@@ -112,12 +107,7 @@ async fn headers_that_unpack_to_megabytes_end_the_connection() {
                 move || {
                     opening.take().unwrap_or_else(|| {
                         let block = [call(LIST), vec![0x80 | 62; 4_096]].concat();
-                        frame(
-                            HEADERS,
-                            END_HEADERS | END_STREAM,
-                            ids.next().unwrap(),
-                            &block,
-                        )
+                        frame(HEADERS, END_HEADERS | END_STREAM, ids.next().unwrap(), &block)
                     })
                 }
             };
@@ -131,11 +121,7 @@ async fn headers_that_unpack_to_megabytes_end_the_connection() {
 async fn malformed_frames_that_make_the_server_reset_streams_end_the_connection() {
     let tally = streams("resets by malformed frames", "", |id| {
         let overflow = 0x7fff_ffff_u32.to_be_bytes();
-        [
-            frame(HEADERS, END_HEADERS, id, &call(PUT)),
-            frame(WINDOW_UPDATE, 0, id, &overflow),
-        ]
-        .concat()
+        [frame(HEADERS, END_HEADERS, id, &call(PUT)), frame(WINDOW_UPDATE, 0, id, &overflow)].concat()
     })
     .await;
     assert!(tally.ended() > 0, "{tally:?}");

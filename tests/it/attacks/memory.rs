@@ -10,8 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use contextd::pb::{
-    self, context_service_client::ContextServiceClient, event::Payload,
-    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+    self, context_service_client::ContextServiceClient, event::Payload, session_service_client::SessionServiceClient,
+    turn_service_client::TurnServiceClient,
 };
 use futures_util::TryStreamExt as _;
 use http_body_util::{BodyExt as _, Full};
@@ -48,10 +48,7 @@ async fn create(client: &Client, session: &str) {
         session: Some(pb::Session {
             session_id: session.to_owned(),
             model: "scripted/brief".to_owned(),
-            policy_overrides: Some(pb::Policy {
-                context_window: Some(i32::MAX),
-                ..pb::Policy::default()
-            }),
+            policy_overrides: Some(pb::Policy { context_window: Some(i32::MAX), ..pb::Policy::default() }),
             ..pb::Session::default()
         }),
         ..pb::CreateSessionRequest::default()
@@ -70,10 +67,7 @@ async fn fill(client: &Client, session: &str) -> usize {
         let message = client.request(append(session, vec![message]));
         if let Err(refused) = sessions.append_messages(message).await {
             let refused = refusal(&refused);
-            assert_eq!(
-                (refused.code, refused.reason.as_str()),
-                (Code::ResourceExhausted, "REQUEST_TOO_LARGE")
-            );
+            assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted, "REQUEST_TOO_LARGE"));
             assert_eq!(refused.metadata["limit_bytes"], (24 << 20).to_string());
             return n * TEXTS * TEXT;
         }
@@ -189,10 +183,7 @@ async fn turns_share_a_bounded_memory(name: &'static str, content: Content) {
         for ended in running.join_all().await {
             assert!(matches!(ended, Payload::TurnCompleted(_)), "{ended:?}");
         }
-        assert!(
-            read.load(Ordering::Relaxed) >= AT_ONCE * bytes,
-            "the service got each session whole"
-        );
+        assert!(read.load(Ordering::Relaxed) >= AT_ONCE * bytes, "the service got each session whole");
         Tally::default()
     };
     siege.attacked(attack).await;
@@ -225,10 +216,7 @@ async fn service() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, read)
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    read: Arc<AtomicUsize>,
-) -> Result<Response<Full<Bytes>>, hyper::Error> {
+async fn answer(request: Request<Incoming>, read: Arc<AtomicUsize>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let mut pieces = request.into_body().into_data_stream();
     while let Some(piece) = pieces.try_next().await? {
         read.fetch_add(piece.len(), Ordering::Relaxed);
@@ -240,9 +228,7 @@ async fn answer(
 /// Copies a session.
 async fn copy(client: &Client, session: &str, new: &str) {
     let mut sessions = SessionServiceClient::new(client.channel.clone());
-    let request = client.request(pb::GetSessionRequest {
-        session_id: session.to_owned(),
-    });
+    let request = client.request(pb::GetSessionRequest { session_id: session.to_owned() });
     let answer = sessions.get_session(request).await.unwrap().into_inner();
     let at = answer.session.unwrap().last_seq;
     let fork = client.request(fork(session, at, new));

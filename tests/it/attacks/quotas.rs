@@ -45,10 +45,7 @@ const QUOTA: u64 = 3_000_000;
 const LARGE: usize = 500_000;
 
 fn tokens_per_minute(limit: u64) -> TenantLimits {
-    TenantLimits {
-        tokens_per_minute: Some(limit),
-        ..TenantLimits::default()
-    }
+    TenantLimits { tokens_per_minute: Some(limit), ..TenantLimits::default() }
 }
 
 /// A replica with one tenant.
@@ -67,15 +64,11 @@ async fn owed(tenant: &Tenant) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_cancelled_before_its_last_chunk_is_charged_for_what_was_streamed() {
-    let answer =
-        json!([{"repeat": {"text": "word ", "times": 300}}, {"text": "Held"}, {"wait_for": "go"}]);
+    let answer = json!([{"repeat": {"text": "word ", "times": 300}}, {"text": "Held"}, {"wait_for": "go"}]);
     let (_database, _replica, acme) = one(tokens_per_minute(60), &[answer]).await;
     let mut stream = acme.execute(turn("s", MODEL, "Go")).await.unwrap();
     until_written(&mut stream, &format!("{}Held", "word ".repeat(300))).await;
-    let cancel = pb::CancelTurnRequest {
-        session_id: "s".to_owned(),
-        ..pb::CancelTurnRequest::default()
-    };
+    let cancel = pb::CancelTurnRequest { session_id: "s".to_owned(), ..pb::CancelTurnRequest::default() };
     acme.turns.clone().cancel_turn(cancel).await.unwrap();
     cancelled(&all(&mut stream).await);
     let owed = owed(&acme).await;
@@ -129,21 +122,12 @@ async fn calls_under_way_reserve_the_tokens_that_they_may_take() {
             }
         }
     }
-    until("the first calls", || async {
-        replica.scripted.prompts().len() >= 3
-    })
-    .await;
+    until("the first calls", || async { replica.scripted.prompts().len() >= 3 }).await;
     let late = acme.execute(turn("late", MODEL, "Go")).await.unwrap_err();
     rate_limited(&late, "tokens_per_minute", 10_000);
     let calls = replica.scripted.prompts().len();
-    eprintln!(
-        "calls at once: {calls}, refused {refused}, waiting {}",
-        streams.len() - calls
-    );
-    assert_eq!(
-        calls, 3,
-        "two leave less than a minute's tokens, a third takes them"
-    );
+    eprintln!("calls at once: {calls}, refused {refused}, waiting {}", streams.len() - calls);
+    assert_eq!(calls, 3, "two leave less than a minute's tokens, a third takes them");
     // They used few tokens in the end, so the waiting calls continue.
     replica.scripted.release("go");
     for stream in &mut streams {
@@ -170,10 +154,7 @@ async fn replicas_share_what_calls_under_way_reserve() {
 }
 
 fn running_turns(limit: u64) -> TenantLimits {
-    TenantLimits {
-        running_turns: Some(limit),
-        ..TenantLimits::default()
-    }
+    TenantLimits { running_turns: Some(limit), ..TenantLimits::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,20 +168,12 @@ async fn compactions_count_as_running_turns() {
     let (_database, replica) = Replica::alone(options).await;
     let acme = Tenant::of(&replica, &key).await;
     for n in 0..SESSIONS {
-        let session = pb::Session {
-            session_id: format!("s{n}"),
-            model: MODEL.to_owned(),
-            ..pb::Session::default()
-        };
+        let session = pb::Session { session_id: format!("s{n}"), model: MODEL.to_owned(), ..pb::Session::default() };
         create(&acme, session).await.unwrap();
         for call in 0..4 {
             let messages = one_turn(&format!("c{call}"), 3_000);
             let appended = append(&format!("s{n}"), messages);
-            acme.sessions
-                .clone()
-                .append_messages(appended)
-                .await
-                .unwrap();
+            acme.sessions.clone().append_messages(appended).await.unwrap();
         }
     }
     let compact = |n: usize| {
@@ -224,10 +197,7 @@ async fn compactions_count_as_running_turns() {
     let refused = acme.execute(turn("t", MODEL, "Go")).await.unwrap_err();
     rate_limited(&refused, "running_turns", 1);
     replica.scripted.release("go");
-    until("the compaction to end", || async {
-        acme.used().await.running_turns == 0
-    })
-    .await;
+    until("the compaction to end", || async { acme.used().await.running_turns == 0 }).await;
     let mut stream = acme.execute(turn("t", MODEL, "Go")).await.unwrap();
     completed(&all(&mut stream).await);
 }
@@ -238,11 +208,7 @@ async fn messages_that_start_no_turn_take_the_place_of_none() {
     let answer = json!([{"text": "Done."}]);
     let (_database, _replica, acme) = one(running_turns(1), &[answer]).await;
     for n in 0..3 {
-        let session = pb::Session {
-            session_id: format!("q{n}"),
-            model: MODEL.to_owned(),
-            ..pb::Session::default()
-        };
+        let session = pb::Session { session_id: format!("q{n}"), model: MODEL.to_owned(), ..pb::Session::default() };
         create(&acme, session).await.unwrap();
     }
     let queueing: Vec<_> = (0..3)
@@ -270,10 +236,7 @@ async fn messages_that_start_no_turn_take_the_place_of_none() {
                 refused += 1;
             }
         }
-        until("the turn to be over here", || async {
-            acme.used().await.running_turns == 0
-        })
-        .await;
+        until("the turn to be over here", || async { acme.used().await.running_turns == 0 }).await;
     }
     for task in queueing {
         task.abort();
@@ -283,32 +246,17 @@ async fn messages_that_start_no_turn_take_the_place_of_none() {
 }
 
 async fn create(tenant: &Tenant, session: pb::Session) -> Result<(), Status> {
-    let request = pb::CreateSessionRequest {
-        session: Some(session),
-        ..pb::CreateSessionRequest::default()
-    };
-    tenant
-        .sessions
-        .clone()
-        .create_session(request)
-        .await
-        .map(drop)
+    let request = pb::CreateSessionRequest { session: Some(session), ..pb::CreateSessionRequest::default() };
+    tenant.sessions.clone().create_session(request).await.map(drop)
 }
 
 fn session(id: &str) -> pb::Session {
-    pb::Session {
-        session_id: id.to_owned(),
-        model: MODEL.to_owned(),
-        ..pb::Session::default()
-    }
+    pb::Session { session_id: id.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() }
 }
 
 /// A replica with a tenant whose quota is [`QUOTA`] bytes and that has stored almost nothing.
 async fn with_quota() -> (TestDatabase, Replica, Tenant) {
-    let limits = TenantLimits {
-        stored_bytes: Some(QUOTA),
-        ..TenantLimits::default()
-    };
+    let limits = TenantLimits { stored_bytes: Some(QUOTA), ..TenantLimits::default() };
     let (database, replica, acme) = one(limits, &[json!([{"text": "Done."}])]).await;
     create(&acme, session("s")).await.unwrap();
     as_worker(replica.engine.measure_storage()).await.unwrap();
@@ -345,10 +293,7 @@ async fn all_that_a_tenant_stores_counts_before_it_is_measured() {
     {
         let (_database, _replica, acme) = Box::pin(with_quota()).await;
         stored_until_refused("prompts of new sessions", |n| {
-            let session = pb::Session {
-                system_prompt: large(n),
-                ..session(&format!("new-{n}"))
-            };
+            let session = pb::Session { system_prompt: large(n), ..session(&format!("new-{n}")) };
             create(&acme, session)
         })
         .await;
@@ -357,13 +302,8 @@ async fn all_that_a_tenant_stores_counts_before_it_is_measured() {
         let (_database, _replica, acme) = Box::pin(with_quota()).await;
         stored_until_refused("revisions", |n| {
             let request = pb::UpdateSessionRequest {
-                session: Some(pb::Session {
-                    system_prompt: large(n),
-                    ..session("s")
-                }),
-                update_mask: Some(FieldMask {
-                    paths: vec!["system_prompt".to_owned()],
-                }),
+                session: Some(pb::Session { system_prompt: large(n), ..session("s") }),
+                update_mask: Some(FieldMask { paths: vec!["system_prompt".to_owned()] }),
                 ..pb::UpdateSessionRequest::default()
             };
             let mut sessions = acme.sessions.clone();
@@ -376,10 +316,7 @@ async fn all_that_a_tenant_stores_counts_before_it_is_measured() {
         stored_until_refused("tool sets", |n| {
             let mut tools = crate::harness::requests::tools(&["look"]).unwrap();
             tools.host_tools[0].description = large(n);
-            let session = pb::Session {
-                tools: Some(tools),
-                ..session(&format!("new-{n}"))
-            };
+            let session = pb::Session { tools: Some(tools), ..session(&format!("new-{n}")) };
             create(&acme, session)
         })
         .await;
@@ -387,11 +324,7 @@ async fn all_that_a_tenant_stores_counts_before_it_is_measured() {
     {
         let (_database, _replica, acme) = Box::pin(with_quota()).await;
         let appended = append("s", vec![says(pb::Role::User, &large(0))]);
-        acme.sessions
-            .clone()
-            .append_messages(appended)
-            .await
-            .unwrap();
+        acme.sessions.clone().append_messages(appended).await.unwrap();
         stored_until_refused("forks", |n| {
             let request = fork("s", 0, &format!("fork-{n}"));
             let mut sessions = acme.sessions.clone();
@@ -442,10 +375,7 @@ async fn uploads_under_way_count() {
     let (pieces, upload) = mpsc::channel(1);
     let mut blobs = acme.blobs.clone();
     let uploading = tokio::spawn(async move { blobs.put_blob(ReceiverStream::new(upload)).await });
-    let header = pb::BlobHeader {
-        media_type: "application/x-test".to_owned(),
-        ..pb::BlobHeader::default()
-    };
+    let header = pb::BlobHeader { media_type: "application/x-test".to_owned(), ..pb::BlobHeader::default() };
     let send = |data| pieces.send(pb::PutBlobRequest { data: Some(data) });
     send(Data::Header(header)).await.unwrap();
     let mut sent = 0;
@@ -466,10 +396,7 @@ async fn a_tenant_that_cannot_be_measured_holds_up_no_other_and_is_not_free() {
         $$ begin raise 'canceling statement due to statement timeout' using errcode = '57014'; end $$";
     let mut file = KeysFile::new();
     let [large, small] = ["a-large", "small"].map(|tenant| file.add(tenant, Access::Admin));
-    let limits = TenantLimits {
-        stored_bytes: Some(QUOTA),
-        ..TenantLimits::default()
-    };
+    let limits = TenantLimits { stored_bytes: Some(QUOTA), ..TenantLimits::default() };
     let options = Options {
         // Measuring more than four sessions at once times out, and so does measuring one session of the large tenant.
         replace: Some(|sql| {
@@ -493,10 +420,7 @@ async fn a_tenant_that_cannot_be_measured_holds_up_no_other_and_is_not_free() {
     }
     create(&small, session("s")).await.unwrap();
     let measured = || async {
-        client
-            .execute("update tenant_use set measured_at = '-infinity'", &[])
-            .await
-            .unwrap();
+        client.execute("update tenant_use set measured_at = '-infinity'", &[]).await.unwrap();
         let measured = as_worker(replica.engine.measure_storage()).await;
         as_worker(replica.engine.keep_quotas()).await.unwrap();
         measured
@@ -519,23 +443,15 @@ async fn uploads_that_trickle_leave_places_to_other_tenants() {
     let mut uploads = Vec::new();
     for _ in 0..40 {
         let (pieces, upload) = mpsc::channel(1);
-        let header = pb::BlobHeader {
-            media_type: "application/x-test".to_owned(),
-            ..pb::BlobHeader::default()
-        };
-        let header = pb::PutBlobRequest {
-            data: Some(Data::Header(header)),
-        };
+        let header = pb::BlobHeader { media_type: "application/x-test".to_owned(), ..pb::BlobHeader::default() };
+        let header = pb::PutBlobRequest { data: Some(Data::Header(header)) };
         let mut blobs = greedy.blobs.clone();
-        let uploading =
-            tokio::spawn(async move { blobs.put_blob(ReceiverStream::new(upload)).await });
+        let uploading = tokio::spawn(async move { blobs.put_blob(ReceiverStream::new(upload)).await });
         pieces.send(header).await.unwrap();
         uploads.push((pieces, uploading));
     }
-    until("the uploads that are too many", || async {
-        uploads.iter().any(|(_, uploading)| uploading.is_finished())
-    })
-    .await;
+    until("the uploads that are too many", || async { uploads.iter().any(|(_, uploading)| uploading.is_finished()) })
+        .await;
     let other = Tenant::of(&replica, &other).await;
     other.put(10).await.unwrap();
     let mut places = 0;
@@ -543,10 +459,9 @@ async fn uploads_that_trickle_leave_places_to_other_tenants() {
         drop(pieces);
         match uploading.await.unwrap() {
             Ok(_) => places += 1,
-            Err(status) => assert_eq!(
-                (status.code(), refusal(&status).reason.as_str()),
-                (Code::Unavailable, "OVERLOADED")
-            ),
+            Err(status) => {
+                assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::Unavailable, "OVERLOADED"))
+            }
         }
     }
     eprintln!("uploads of one tenant at once: {places} of 32");
@@ -560,12 +475,7 @@ async fn count(tenant: &Tenant, bytes: usize) -> Result<(), Status> {
         model: MODEL.to_owned(),
         ..pb::CountTokensRequest::default()
     };
-    tenant
-        .contexts
-        .clone()
-        .count_tokens(request)
-        .await
-        .map(drop)
+    tenant.contexts.clone().count_tokens(request).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -573,10 +483,7 @@ async fn a_count_of_another_tenant_waits_for_one_of_a_greedy_tenant_and_not_for_
     const COUNTS: usize = 24;
     let mut file = KeysFile::new();
     let [greedy, other] = ["greedy", "other"].map(|tenant| file.add(tenant, Access::Read));
-    let options = Options {
-        max_large_requests: 1,
-        ..limited(&file, &held(), TenantLimits::default())
-    };
+    let options = Options { max_large_requests: 1, ..limited(&file, &held(), TenantLimits::default()) };
     let (_database, replica) = Replica::alone(options).await;
     let greedy = Tenant::of(&replica, &greedy).await;
     let other = Tenant::of(&replica, &other).await;
@@ -634,10 +541,7 @@ async fn compactions(client: Client, session: String, until: Instant) -> usize {
 /// An upload that sends one byte at intervals.
 async fn trickle(client: Client, until: Instant) -> Result<(), Status> {
     const PAUSE: Duration = Duration::from_millis(50);
-    let header = pb::BlobHeader {
-        media_type: "application/x-test".to_owned(),
-        ..pb::BlobHeader::default()
-    };
+    let header = pb::BlobHeader { media_type: "application/x-test".to_owned(), ..pb::BlobHeader::default() };
     let (pieces, upload) = mpsc::channel(1);
     let upload = client.request(ReceiverStream::new(upload));
     let mut blobs = BlobServiceClient::new(client.channel);
@@ -662,20 +566,14 @@ async fn uploads_that_trickle_and_compactions_at_once_hold_no_other_client() {
     let attacker = siege.client_with(&key).await;
     let mut sessions = SessionServiceClient::new(attacker.channel.clone());
     for n in 0..SESSIONS {
-        let session = pb::Session {
-            model: "scripted/brief".to_owned(),
-            ..session(&format!("s{n}"))
-        };
-        let create = attacker.request(pb::CreateSessionRequest {
-            session: Some(session),
-            ..pb::CreateSessionRequest::default()
-        });
+        let session = pb::Session { model: "scripted/brief".to_owned(), ..session(&format!("s{n}")) };
+        let create = attacker
+            .request(pb::CreateSessionRequest { session: Some(session), ..pb::CreateSessionRequest::default() });
         sessions.create_session(create).await.unwrap();
     }
     let attack = move |target: Target| async move {
         let uploads = (0..UPLOADS).map(|_| trickle(attacker.clone(), target.until));
-        let compacted =
-            (0..SESSIONS).map(|n| compactions(attacker.clone(), format!("s{n}"), target.until));
+        let compacted = (0..SESSIONS).map(|n| compactions(attacker.clone(), format!("s{n}"), target.until));
         let (uploads, compacted) = tokio::join!(join_all(uploads), join_all(compacted));
         let refused = uploads.iter().filter(|upload| upload.is_err()).count();
         let compacted: usize = compacted.into_iter().sum();

@@ -14,9 +14,7 @@ use tonic::{Code, Status, transport::Channel};
 
 use super::{
     siege::{Siege, Target},
-    wire::{
-        DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, Tally, Wire, call, field, frame, message,
-    },
+    wire::{DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, Tally, Wire, call, field, frame, message},
 };
 use crate::harness::{
     raw,
@@ -147,11 +145,7 @@ async fn occupy(target: Target, key: &str, tally: &mut Tally) {
     }
     let mut client = Wire::connect(target.address, &[]).await.unwrap();
     let headers = [call(GET), authorization(key)].concat();
-    let request = [
-        frame(HEADERS, END_HEADERS, 1, &headers),
-        frame(DATA, END_STREAM, 1, &message(&[])),
-    ]
-    .concat();
+    let request = [frame(HEADERS, END_HEADERS, 1, &headers), frame(DATA, END_STREAM, 1, &message(&[]))].concat();
     client.send(&request, Instant::now() + PATIENCE).await;
     let answered = async {
         while client.hears(|heard| heard.refusals + heard.answers) == 0 {
@@ -159,12 +153,7 @@ async fn occupy(target: Target, key: &str, tally: &mut Tally) {
         }
     };
     timeout(PATIENCE, answered).await.expect("no answer");
-    let closed = || {
-        wires
-            .iter()
-            .filter(|wire| wire.hears(|heard| heard.closed))
-            .count()
-    };
+    let closed = || wires.iter().filter(|wire| wire.hears(|heard| heard.closed)).count();
     let closing = async {
         while closed() < 100 {
             sleep(Duration::from_millis(5)).await;
@@ -193,20 +182,9 @@ async fn connections_without_a_call_keep_no_client_out() {
 }
 
 /// Sends one request repeatedly, on this many connections.
-async fn repeated(
-    target: Target,
-    key: String,
-    rpc: &'static str,
-    request: Vec<u8>,
-    at_once: usize,
-) -> Vec<Code> {
-    let channel = || async move {
-        Channel::from_shared(format!("http://{}", target.address))
-            .unwrap()
-            .connect()
-            .await
-            .unwrap()
-    };
+async fn repeated(target: Target, key: String, rpc: &'static str, request: Vec<u8>, at_once: usize) -> Vec<Code> {
+    let channel =
+        || async move { Channel::from_shared(format!("http://{}", target.address)).unwrap().connect().await.unwrap() };
     let mut clients = JoinSet::new();
     for _ in 0..at_once {
         let (channel, key, request) = (channel().await, key.clone(), request.clone());
@@ -214,8 +192,7 @@ async fn repeated(
             let authorization = format!("Bearer {key}");
             let mut codes = Vec::new();
             while Instant::now() < target.until {
-                let called =
-                    raw::call_as(channel.clone(), Some(&authorization), rpc, request.clone());
+                let called = raw::call_as(channel.clone(), Some(&authorization), rpc, request.clone());
                 let answer = timeout(PATIENCE, called).await;
                 let answer = answer.unwrap_or_else(|_| Err(Status::unknown("no answer")));
                 codes.push(answer.err().map_or(Code::Ok, |status| status.code()));
@@ -227,32 +204,18 @@ async fn repeated(
 }
 
 /// Attacks a server with one request and returns the status codes of the responses.
-async fn besieged(
-    name: &'static str,
-    rpc: &'static str,
-    request: Vec<u8>,
-    at_once: usize,
-) -> Vec<Code> {
+async fn besieged(name: &'static str, rpc: &'static str, request: Vec<u8>, at_once: usize) -> Vec<Code> {
     let guarded = Siege::guarded(name, "").await;
     besieged_in(guarded, rpc, request, at_once).await
 }
 
 /// Like [`besieged`], for a server with additional settings.
-async fn besieged_in(
-    (siege, key): (Siege, String),
-    rpc: &'static str,
-    request: Vec<u8>,
-    at_once: usize,
-) -> Vec<Code> {
+async fn besieged_in((siege, key): (Siege, String), rpc: &'static str, request: Vec<u8>, at_once: usize) -> Vec<Code> {
     let codes = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = std::sync::Arc::clone(&codes);
     let attack = move |target: Target| async move {
         let answered = repeated(target, key, rpc, request, at_once).await;
-        let tally = Tally {
-            connections: at_once,
-            answers: answered.len(),
-            ..Tally::default()
-        };
+        let tally = Tally { connections: at_once, answers: answered.len(), ..Tally::default() };
         *seen.lock().unwrap() = answered;
         tally
     };
@@ -265,16 +228,11 @@ async fn besieged_in(
 /// 4.1 MB on the wire, one gigabyte in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_unpack_to_a_gigabyte_are_refused_before_they_are_decoded() {
-    let one = pb::CountTokensRequest {
-        messages: vec![pb::InputMessage::default()],
-        ..pb::CountTokensRequest::default()
-    };
+    let one =
+        pb::CountTokensRequest { messages: vec![pb::InputMessage::default()], ..pb::CountTokensRequest::default() };
     let request = one.encode_to_vec().repeat(2_050_000);
     let codes = besieged("empty messages", COUNT, request, 3).await;
-    assert!(
-        codes.iter().all(|code| *code == Code::ResourceExhausted),
-        "{codes:?}"
-    );
+    assert!(codes.iter().all(|code| *code == Code::ResourceExhausted), "{codes:?}");
 }
 
 /// A request with this number of media in one message, of less than 30 bytes each.
@@ -317,14 +275,7 @@ async fn large_requests_are_given_up_with_their_calls() {
         let channel = Channel::from_shared(format!("http://{}", target.address)).unwrap();
         let channel = channel.connect().await.unwrap();
         let authorization = format!("Bearer {key}");
-        let called = || {
-            raw::call_as(
-                channel.clone(),
-                Some(&authorization),
-                COUNT,
-                request.clone(),
-            )
-        };
+        let called = || raw::call_as(channel.clone(), Some(&authorization), COUNT, request.clone());
         let mut given_up = 0;
         loop {
             let calls = (0..AT_ONCE).map(|n| timeout(Duration::from_millis(5 + 20 * n), called()));
@@ -349,43 +300,23 @@ async fn large_requests_are_given_up_with_their_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_schemas_of_tools_hold_no_other_client() {
     let names: Vec<String> = (0..4_000).map(|i| format!("p{i}")).collect();
-    let properties: Vec<String> = names
-        .iter()
-        .map(|name| format!("\"{name}\":{{}}"))
-        .collect();
+    let properties: Vec<String> = names.iter().map(|name| format!("\"{name}\":{{}}")).collect();
     let wide = format!(
         "{{\"type\":\"object\",\"properties\":{{{}}},\"required\":[\"{}\"]}}",
         properties.join(","),
-        names
-            .iter()
-            .take(3_000)
-            .cloned()
-            .collect::<Vec<_>>()
-            .join("\",\"")
+        names.iter().take(3_000).cloned().collect::<Vec<_>>().join("\",\"")
     );
-    let itself: Vec<String> = (0..200)
-        .map(|i| format!("\"p{i}\":{{\"$ref\":\"#\"}}"))
-        .collect();
-    let deep = format!(
-        "{{\"type\":\"object\",\"properties\":{{{}}}}}",
-        itself.join(",")
-    );
+    let itself: Vec<String> = (0..200).map(|i| format!("\"p{i}\":{{\"$ref\":\"#\"}}")).collect();
+    let deep = format!("{{\"type\":\"object\",\"properties\":{{{}}}}}", itself.join(","));
     let tools = (0..3).map(|i| pb::Tool {
         name: format!("tool_{i}"),
         input_schema: Some(pb::JsonSchema {
-            schema: Some(json_schema::Schema::Json(if i == 0 {
-                deep.clone()
-            } else {
-                wide.clone()
-            })),
+            schema: Some(json_schema::Schema::Json(if i == 0 { deep.clone() } else { wide.clone() })),
         }),
         ..pb::Tool::default()
     });
     let request = pb::CountTokensRequest {
-        tools: Some(pb::ToolSet {
-            host_tools: tools.collect(),
-            ..pb::ToolSet::default()
-        }),
+        tools: Some(pb::ToolSet { host_tools: tools.collect(), ..pb::ToolSet::default() }),
         model: "scripted/brief".to_owned(),
         ..pb::CountTokensRequest::default()
     };
@@ -411,10 +342,7 @@ async fn counts_of_large_texts_leave_room_to_other_tenants() {
     };
     let codes = besieged("counts of large texts", COUNT, request.encode_to_vec(), 16).await;
     let expected = [Code::Ok, Code::ResourceExhausted];
-    assert!(
-        codes.iter().all(|code| expected.contains(code)),
-        "{codes:?}"
-    );
+    assert!(codes.iter().all(|code| expected.contains(code)), "{codes:?}");
 }
 
 /// A model name that is another path of the operator's service, which is called with the operator's key.
@@ -442,10 +370,7 @@ async fn a_model_whose_name_is_another_path_reaches_no_service() {
     let request = count("g/g/../admin/keys?x=").encode_to_vec();
     let codes = besieged_in((siege, key), COUNT, request, 4).await;
     let refusals = [Code::NotFound, Code::InvalidArgument];
-    assert!(
-        codes.iter().all(|code| refusals.contains(code)),
-        "{codes:?}"
-    );
+    assert!(codes.iter().all(|code| refusals.contains(code)), "{codes:?}");
     let paths: Vec<_> = service.requests().into_iter().map(|it| it.path).collect();
     assert_eq!(paths.len(), 1, "{paths:?}");
 }

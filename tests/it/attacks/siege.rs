@@ -11,10 +11,7 @@ use std::{
 use contextd::{
     auth::secret,
     model::derive::hex,
-    pb::{
-        self, event::Payload, session_service_client::SessionServiceClient,
-        turn_service_client::TurnServiceClient,
-    },
+    pb::{self, event::Payload, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient},
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -102,9 +99,7 @@ impl Client {
     }
 
     async fn call(&self) -> Result<(), Status> {
-        let request = self.request(pb::GetSessionRequest {
-            session_id: "victim".to_owned(),
-        });
+        let request = self.request(pb::GetSessionRequest { session_id: "victim".to_owned() });
         let mut sessions = SessionServiceClient::new(self.channel.clone());
         sessions.get_session(request).await.map(drop)
     }
@@ -161,13 +156,7 @@ impl Siege {
     }
 
     /// Wraps a running server and its other client.
-    pub(super) fn of(
-        name: &'static str,
-        place: Place,
-        database: TestDatabase,
-        served: Served,
-        client: Client,
-    ) -> Self {
+    pub(super) fn of(name: &'static str, place: Place, database: TestDatabase, served: Served, client: Client) -> Self {
         Self {
             name,
             growth: GROWTH,
@@ -189,20 +178,15 @@ impl Siege {
 
     /// Like [`Self::guarded`], with this access for the key of the attacker. `settings` are settings of `[server]`,
     /// optionally followed by further tables.
-    pub(super) async fn guarded_from(
-        name: &'static str,
-        settings: &str,
-        access: &str,
-    ) -> (Self, String) {
+    pub(super) async fn guarded_from(name: &'static str, settings: &str, access: &str) -> (Self, String) {
         let files = TempDir::new().unwrap();
         let keys = files.path().join("keys.toml");
         let mut entries = String::new();
         let [attacker, victim] = [("attacker", access), ("victim", "write")].map(|(tenant, access)| {
             let (key, hash) = secret::generate().unwrap();
             let hash = hex(&hash.0);
-            entries += &format!(
-                "[[keys]]\nname = '{tenant}'\ntenant = '{tenant}'\naccess = '{access}'\nsha256 = '{hash}'\n"
-            );
+            entries +=
+                &format!("[[keys]]\nname = '{tenant}'\ntenant = '{tenant}'\naccess = '{access}'\nsha256 = '{hash}'\n");
             key
         });
         fs::write(&keys, entries).unwrap();
@@ -217,10 +201,7 @@ impl Siege {
         ));
         let database = TestDatabase::new().await;
         let served = place.serve_over(&database).await;
-        let client = Client {
-            channel: served.channel().await,
-            key: Some(victim),
-        };
+        let client = Client { channel: served.channel().await, key: Some(victim) };
         let mut siege = Self::of(name, place, database, served, client);
         siege.admin = Some(admin);
         siege.files = Some(files);
@@ -241,10 +222,7 @@ impl Siege {
 
     /// A client with a key, on a separate connection.
     pub(super) async fn client_with(&self, key: &str) -> Client {
-        Client {
-            channel: self.served.channel().await,
-            key: Some(key.to_owned()),
-        }
+        Client { channel: self.served.channel().await, key: Some(key.to_owned()) }
     }
 
     /// Runs the attack, which ends at the time in its target.
@@ -261,10 +239,7 @@ impl Siege {
             .1;
         let pid = self.served.pid();
         let before = resident(pid);
-        let target = Target {
-            address: self.served.address,
-            until: Instant::now() + length(),
-        };
+        let target = Target { address: self.served.address, until: Instant::now() + length() };
         let attack = tokio::spawn(attack(target));
         let ((tally, peak), besieged) = self
             .live(async {
@@ -304,15 +279,8 @@ impl Siege {
         assert!(grown <= self.growth, "it grew by {grown} MiB");
         if let Some(mib) = self.returns_to {
             let ended = Instant::now();
-            until("the memory to be given back", || async {
-                resident(pid) <= before + mib
-            })
-            .await;
-            eprintln!(
-                "{:<34} gave its memory back within {:.1?}",
-                self.name,
-                ended.elapsed()
-            );
+            until("the memory to be given back", || async { resident(pid) <= before + mib }).await;
+            eprintln!("{:<34} gave its memory back within {:.1?}", self.name, ended.elapsed());
         }
         let said = self.served.log_text();
         assert!(!said.contains("panicked"), "{said}");
@@ -326,26 +294,15 @@ impl Siege {
         let stop = CancellationToken::new();
         let experience = Arc::new(Mutex::new(Experience::default()));
         let mut tasks = JoinSet::new();
-        tasks.spawn(calls(
-            self.client.clone(),
-            Arc::clone(&experience),
-            stop.clone(),
-        ));
-        tasks.spawn(turns(
-            self.client.clone(),
-            Arc::clone(&experience),
-            stop.clone(),
-        ));
+        tasks.spawn(calls(self.client.clone(), Arc::clone(&experience), stop.clone()));
+        tasks.spawn(turns(self.client.clone(), Arc::clone(&experience), stop.clone()));
         if let Some(admin) = self.admin {
             tasks.spawn(probes(admin, Arc::clone(&experience), stop.clone()));
         }
         let begun = Instant::now();
         let outcome = something.await;
         // A turn may take longer if other tests use the machine.
-        until("the other client's turn", || async {
-            experience.lock().unwrap().turns > 0
-        })
-        .await;
+        until("the other client's turn", || async { experience.lock().unwrap().turns > 0 }).await;
         stop.cancel();
         tasks.join_all().await;
         let mut experience = std::mem::take(&mut *experience.lock().unwrap());
@@ -362,9 +319,7 @@ async fn calls(client: Client, experience: Arc<Mutex<Experience>>, stop: Cancell
         {
             let mut experience = experience.lock().unwrap();
             experience.calls.push(took);
-            experience
-                .failures
-                .extend(called.err().map(|it| it.to_string()));
+            experience.failures.extend(called.err().map(|it| it.to_string()));
         }
         sleep(PAUSE).await;
     }
@@ -383,11 +338,7 @@ async fn turns(client: Client, experience: Arc<Mutex<Experience>>, stop: Cancell
 
 /// Probes `/livez`, each time on a new connection.
 async fn probes(admin: u16, experience: Arc<Mutex<Experience>>, stop: CancellationToken) {
-    let client = reqwest::Client::builder()
-        .pool_max_idle_per_host(0)
-        .timeout(PROBE_PATIENCE)
-        .build()
-        .unwrap();
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0).timeout(PROBE_PATIENCE).build().unwrap();
     while !stop.is_cancelled() {
         let answer = client.get(format!("http://127.0.0.1:{admin}/livez")).send();
         let failed = match answer.await {

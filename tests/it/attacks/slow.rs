@@ -19,8 +19,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 use super::{
     siege::{Client, Siege, Target, place},
     wire::{
-        DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, Tally, Wire, call, field,
-        frame, message, setting,
+        DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, Tally, Wire, call, field, frame, message, setting,
     },
 };
 use crate::harness::{TestDatabase, host::until, transcripts::says};
@@ -38,46 +37,25 @@ const PLACES: usize = 58 + 90;
 /// Creates a session with 256 kB of messages.
 async fn large_session(client: &Client) {
     let mut sessions = SessionServiceClient::new(client.channel.clone());
-    let session = pb::Session {
-        session_id: "large".to_owned(),
-        ..pb::Session::default()
-    };
-    let create = pb::CreateSessionRequest {
-        session: Some(session),
-        ..pb::CreateSessionRequest::default()
-    };
-    sessions
-        .create_session(client.request(create))
-        .await
-        .unwrap();
+    let session = pb::Session { session_id: "large".to_owned(), ..pb::Session::default() };
+    let create = pb::CreateSessionRequest { session: Some(session), ..pb::CreateSessionRequest::default() };
+    sessions.create_session(client.request(create)).await.unwrap();
     let append = pb::AppendMessagesRequest {
         session_id: "large".to_owned(),
         messages: vec![says(pb::Role::User, &"words ".repeat(44_000))],
         ..pb::AppendMessagesRequest::default()
     };
-    sessions
-        .append_messages(client.request(append))
-        .await
-        .unwrap();
+    sessions.append_messages(client.request(append)).await.unwrap();
 }
 
 /// Calls whose responses cannot be sent because the client opens no window.
 async fn calls_without_window(target: Target, key: String) -> Tally {
     const STREAMS: usize = 5;
-    let list = pb::ListMessagesRequest {
-        session_id: "large".to_owned(),
-        ..pb::ListMessagesRequest::default()
-    };
-    let watch = pb::WatchEventsRequest {
-        session_id: "large".to_owned(),
-        follow: true,
-        ..pb::WatchEventsRequest::default()
-    };
+    let list = pb::ListMessagesRequest { session_id: "large".to_owned(), ..pb::ListMessagesRequest::default() };
+    let watch =
+        pb::WatchEventsRequest { session_id: "large".to_owned(), follow: true, ..pb::WatchEventsRequest::default() };
     let requests = [
-        (
-            "contextd.v1.SessionService/ListMessages",
-            list.encode_to_vec(),
-        ),
+        ("contextd.v1.SessionService/ListMessages", list.encode_to_vec()),
         ("contextd.v1.TurnService/WatchEvents", watch.encode_to_vec()),
     ];
     let no_window = setting(INITIAL_WINDOW_SIZE, 0);
@@ -125,9 +103,7 @@ async fn clients_that_open_no_window_hold_neither_memory_nor_connections_to_the_
     let [attacker, victim] = ["attacker", "victim"].map(|tenant| {
         let (key, hash) = secret::generate().unwrap();
         let hash = hex(&hash.0);
-        entries += &format!(
-            "[[keys]]\nname = '{tenant}'\ntenant = '{tenant}'\naccess = 'write'\nsha256 = '{hash}'\n"
-        );
+        entries += &format!("[[keys]]\nname = '{tenant}'\ntenant = '{tenant}'\naccess = 'write'\nsha256 = '{hash}'\n");
         key
     });
     std::fs::write(&keys, entries).unwrap();
@@ -140,20 +116,14 @@ async fn clients_that_open_no_window_hold_neither_memory_nor_connections_to_the_
     let database = TestDatabase::new().await;
     let served = place.serve_over(&database).await;
     let channel = served.channel().await;
-    let of = |key: &String| Client {
-        channel: channel.clone(),
-        key: Some(key.clone()),
-    };
+    let of = |key: &String| Client { channel: channel.clone(), key: Some(key.clone()) };
     large_session(&of(&attacker)).await;
     let client = of(&victim);
     let siege = Siege::of("streams without a window", place, database, served, client);
     let attack = |target| calls_without_window(target, attacker);
     let tally = siege.growing(200).attacked(attack).await;
     // Responses beyond the limit followed responses that were dropped.
-    assert!(
-        tally.answers > PLACES,
-        "unread answers keep their places: {tally:?}"
-    );
+    assert!(tally.answers > PLACES, "unread answers keep their places: {tally:?}");
 }
 
 /// Connections that complete the HTTP/2 preface and then send nothing, not even a response to a PING.
@@ -167,10 +137,7 @@ async fn silent_connections(target: Target) -> Tally {
     for wire in wires {
         tally.note(&wire.ended(PATIENCE).await);
     }
-    assert_eq!(
-        (tally.connections, tally.ended()),
-        (CONNECTIONS, CONNECTIONS)
-    );
+    assert_eq!((tally.connections, tally.ended()), (CONNECTIONS, CONNECTIONS));
     tally
 }
 
@@ -199,10 +166,7 @@ fn authenticated_call(key: &str) -> Vec<u8> {
 /// Waits until the server has closed this many connections.
 async fn closed(wires: &[Wire], number: usize) {
     let closed = || wires.iter().filter(|wire| wire.hears(|heard| heard.closed));
-    until("connections to be closed", || async {
-        closed().count() >= number
-    })
-    .await;
+    until("connections to be closed", || async { closed().count() >= number }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -290,24 +254,12 @@ async fn handshakes_that_do_not_end_keep_no_client_out() {
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| files.path().join(name));
     std::fs::write(&certificate, pair.cert.pem()).unwrap();
     std::fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
-    let place = place(&format!(
-        "[tls]\ncert_file = '{}'\nkey_file = '{}'\n",
-        certificate.display(),
-        key.display()
-    ));
+    let place = place(&format!("[tls]\ncert_file = '{}'\nkey_file = '{}'\n", certificate.display(), key.display()));
     let database = TestDatabase::new().await;
     let served = place.serve_over(&database).await;
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(pair.cert.pem()))
-        .domain_name("localhost");
-    let target = Target {
-        address: served.address,
-        until: Instant::now(),
-    };
-    let client = Client {
-        channel: connect(target, tls.clone()).await,
-        key: None,
-    };
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pair.cert.pem())).domain_name("localhost");
+    let target = Target { address: served.address, until: Instant::now() };
+    let client = Client { channel: connect(target, tls.clone()).await, key: None };
     let siege = Siege::of("half TLS handshakes", place, database, served, client);
     let attack = move |target| half_handshakes(target, tls);
     let tally = siege.attacked(attack).await;

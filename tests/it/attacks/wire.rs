@@ -142,20 +142,11 @@ impl Wire {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (read, mut write) = stream.into_split();
-        let hello = [
-            PREFACE,
-            &frame(SETTINGS, 0, 0, settings),
-            &frame(SETTINGS, ACK, 0, &[]),
-        ]
-        .concat();
+        let hello = [PREFACE, &frame(SETTINGS, 0, 0, settings), &frame(SETTINGS, ACK, 0, &[])].concat();
         write.write_all(&hello).await?;
         let heard = Arc::default();
         let reader = tokio::spawn(listen(read, Arc::clone(&heard)));
-        Ok(Self {
-            write,
-            heard,
-            reader,
-        })
+        Ok(Self { write, heard, reader })
     }
 
     /// Sends bytes. Returns whether the connection accepts more.
@@ -164,10 +155,7 @@ impl Wire {
             return false;
         }
         // A timeout counts as success: a server that does not read has stopped the attack too.
-        matches!(
-            timeout_at(until, self.write.write_all(bytes)).await,
-            Ok(Ok(())) | Err(_)
-        )
+        matches!(timeout_at(until, self.write.write_all(bytes)).await, Ok(Ok(())) | Err(_))
     }
 
     /// Evaluates `look` on what was received so far.
@@ -215,10 +203,7 @@ impl Heard {
             SETTINGS if flags & ACK == 0 => {
                 let settings = payload.chunks(6).map(|it| {
                     let value = it[2..].try_into().unwrap();
-                    (
-                        u16::from_be_bytes([it[0], it[1]]),
-                        u32::from_be_bytes(value),
-                    )
+                    (u16::from_be_bytes([it[0], it[1]]), u32::from_be_bytes(value))
                 });
                 self.settings.extend(settings);
             }
@@ -284,11 +269,7 @@ fn code_name(code: u32) -> String {
 
 /// Opens connections one after another and sends on each what its `next` returns, as fast as the connection accepts it.
 /// Ends when the time is over and the server has closed at least one connection.
-pub(super) async fn flood<N: FnMut() -> Vec<u8>>(
-    address: SocketAddr,
-    until: Instant,
-    make: impl Fn() -> N,
-) -> Tally {
+pub(super) async fn flood<N: FnMut() -> Vec<u8>>(address: SocketAddr, until: Instant, make: impl Fn() -> N) -> Tally {
     let mut tally = Tally::default();
     let last = |tally: &Tally| match tally.ended() {
         0 => until + PATIENCE,

@@ -7,9 +7,7 @@ use contextd::{
 use serde_json::json;
 use tokio::time::timeout;
 use tonic::{Code, transport::Channel};
-use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_types::StatusExt as _;
 
 use super::{Key, KeysFile, call, rpcs};
@@ -44,10 +42,7 @@ async fn every_rpc_refuses_missing_and_invalid_credentials_in_the_same_words() {
     }
     assert!(refusals.len() > 150);
     assert_eq!(refusals[0].0, Code::Unauthenticated);
-    assert!(
-        refusals.iter().all(|refusal| refusal == &refusals[0]),
-        "{refusals:?}"
-    );
+    assert!(refusals.iter().all(|refusal| refusal == &refusals[0]), "{refusals:?}");
 }
 
 /// Whether authorization lets an empty request through, so that the error is about the request.
@@ -74,13 +69,7 @@ async fn each_access_level_may_call_its_rpcs_and_no_others() {
     let keys = Access::ALL.map(|access| (access, file.add("acme", access)));
     let (_database, replica) = Replica::alone(file.required()).await;
     let channel = replica.channel().await;
-    let admin = [
-        "CreateKey",
-        "ListKeys",
-        "RevokeKey",
-        "GetTenantLimits",
-        "GetTenantDeletion",
-    ];
+    let admin = ["CreateKey", "ListKeys", "RevokeKey", "GetTenantLimits", "GetTenantDeletion"];
     let operator = ["SetTenantLimits", "DeleteTenant"];
     let reads = ["Get", "List", "Watch", "Count", "Render", "Export"];
     for (rpc, _) in rpcs() {
@@ -109,13 +98,9 @@ async fn health_answers_everybody_and_reflection_takes_a_credential() {
     let channel = replica.channel().await;
     let mut health = HealthClient::new(channel.clone());
     for service in ["", "liveness", "contextd.v1.AdminService"] {
-        let check = HealthCheckRequest {
-            service: service.to_owned(),
-        };
+        let check = HealthCheckRequest { service: service.to_owned() };
         let mut watched = health.watch(check.clone()).await.unwrap().into_inner();
-        let serves = async {
-            while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
-        };
+        let serves = async { while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {} };
         timeout(TEST_TIMEOUT, serves).await.unwrap();
         let status = health.check(check).await.unwrap().into_inner();
         assert_eq!(status.status(), ServingStatus::Serving, "{service}");
@@ -164,12 +149,7 @@ async fn without_authentication_every_caller_is_an_operator_of_the_default_tenan
     let info = client.get_server_info(pb::GetServerInfoRequest {}).await;
     let info = info.unwrap().into_inner();
     assert_eq!(
-        (
-            info.tenant_id.as_str(),
-            info.access(),
-            info.subject.as_str(),
-            info.auth_required
-        ),
+        (info.tenant_id.as_str(), info.access(), info.subject.as_str(), info.auth_required),
         ("default", pb::Access::Operator, "anonymous", false)
     );
     assert_eq!(info.version, env!("CARGO_PKG_VERSION"));
@@ -186,12 +166,9 @@ async fn the_log_has_one_line_per_call_and_no_content() {
     let key = file.add("acme", Access::Write);
     let (_database, replica) = Replica::alone(file.required()).await;
     let channel = replica.channel().await;
-    let create =
-        json!({"session": {"session_id": "s-1", "system_prompt": CANARY}, "request_id": CANARY});
+    let create = json!({"session": {"session_id": "s-1", "system_prompt": CANARY}, "request_id": CANARY});
     let rpc = "contextd.v1.SessionService/CreateSession";
-    call(&channel, Some(&key), rpc, create.clone())
-        .await
-        .unwrap();
+    call(&channel, Some(&key), rpc, create.clone()).await.unwrap();
     let refused = call(&channel, None, rpc, create).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     let read = json!({"session_id": "s-1", "turn_id": "t-1"});
@@ -220,32 +197,13 @@ async fn the_log_has_one_line_per_call_and_no_content() {
     let expected = [
         ("OK", "acme", "file:acme-write", "s-1", "", "", true),
         ("UNAUTHENTICATED", "", "", "", "", "no credential", true),
-        (
-            "NOT_FOUND",
-            "acme",
-            "file:acme-write",
-            "s-1",
-            "t-1",
-            "",
-            false,
-        ),
+        ("NOT_FOUND", "acme", "file:acme-write", "s-1", "t-1", "", false),
     ];
     let expected = expected.map(|(code, tenant, subject, session, turn, reason, audit)| {
         let own = |text: &str| text.to_owned();
-        (
-            own(code),
-            own(tenant),
-            own(subject),
-            own(session),
-            own(turn),
-            own(reason),
-            audit,
-        )
+        (own(code), own(tenant), own(subject), own(session), own(turn), own(reason), audit)
     });
     assert_eq!(seen, expected);
     let all = logged.text();
-    assert!(
-        !all.contains(CANARY) && !all.contains(&key.header()[7..]),
-        "{all}"
-    );
+    assert!(!all.contains(CANARY) && !all.contains(&key.header()[7..]), "{all}");
 }

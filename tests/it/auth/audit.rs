@@ -36,9 +36,8 @@ async fn all_lines(mut served: Served) -> Vec<Value> {
     served.terminate();
     served.ended().await;
     let said = served.log_text();
-    let lines = said.lines().map(|line| {
-        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-    });
+    let lines =
+        said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
     lines.collect()
 }
 
@@ -71,49 +70,27 @@ async fn every_administrative_call_is_audited_with_its_target_at_any_level_of_th
     let key_id = created.key.unwrap().key_id;
     let list = pb::ListKeysRequest::default();
     operating.list_keys(list).await.unwrap();
-    let limits = pb::GetTenantLimitsRequest {
-        tenant_id: tenant_id(),
-    };
+    let limits = pb::GetTenantLimitsRequest { tenant_id: tenant_id() };
     operating.get_tenant_limits(limits).await.unwrap();
-    let limits = pb::SetTenantLimitsRequest {
-        tenant_id: tenant_id(),
-        limits: None,
-    };
+    let limits = pb::SetTenantLimitsRequest { tenant_id: tenant_id(), limits: None };
     operating.set_tenant_limits(limits.clone()).await.unwrap();
     let refused = admin(&channel, &reader).set_tenant_limits(limits).await;
     assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
-    let revoke = pb::RevokeKeyRequest {
-        key_id: key_id.clone(),
-        tenant_id: tenant_id(),
-    };
+    let revoke = pb::RevokeKeyRequest { key_id: key_id.clone(), tenant_id: tenant_id() };
     operating.revoke_key(revoke).await.unwrap();
-    let deletion = pb::DeleteTenantRequest {
-        tenant_id: tenant_id(),
-    };
+    let deletion = pb::DeleteTenantRequest { tenant_id: tenant_id() };
     operating.delete_tenant(deletion).await.unwrap();
-    let deletion = pb::GetTenantDeletionRequest {
-        tenant_id: tenant_id(),
-    };
+    let deletion = pb::GetTenantDeletionRequest { tenant_id: tenant_id() };
     operating.get_tenant_deletion(deletion).await.unwrap();
 
     let lines = lines(served).await;
     let mut seen: Vec<_> = lines
         .iter()
         .map(|line| {
-            assert_eq!(
-                (&line["target"], &line["audit"]),
-                (&"contextd::audit".into(), &true.into()),
-                "{line}"
-            );
+            assert_eq!((&line["target"], &line["audit"]), (&"contextd::audit".into(), &true.into()), "{line}");
             let rpc = text(line, "rpc.method").rsplit('/').next().unwrap();
             let field = |name: &str| text(line, name).to_owned();
-            (
-                rpc.to_owned(),
-                field("rpc.code"),
-                field("tenant"),
-                field("target.tenant"),
-                field("target.key"),
-            )
+            (rpc.to_owned(), field("rpc.code"), field("tenant"), field("target.tenant"), field("target.key"))
         })
         .collect();
     let expected = [
@@ -195,18 +172,11 @@ async fn calls_without_a_credential_get_ten_lines_a_second_and_one_with_the_numb
     let of_calls: Vec<_> = lines.iter().filter(|it| it["message"] == "call").collect();
     let each = u64::try_from(of_calls.len()).unwrap();
     assert!(each >= LINES_PER_SECOND, "{of_calls:?}");
-    assert!(
-        each <= LINES_PER_SECOND * seconds && each < CALLS,
-        "{each} lines in {seconds} s"
-    );
+    assert!(each <= LINES_PER_SECOND * seconds && each < CALLS, "{each} lines in {seconds} s");
     let others = lines.iter().filter(|it| it["message"] == "calls refused");
     let mut number = 0;
     for line in others {
-        assert_eq!(
-            (&line["reason"], &line["audit"]),
-            (&"unauthenticated".into(), &true.into()),
-            "{line}"
-        );
+        assert_eq!((&line["reason"], &line["audit"]), (&"unauthenticated".into(), &true.into()), "{line}");
         number += line["calls"].as_u64().unwrap();
     }
     assert_eq!(each + number, CALLS);

@@ -45,8 +45,7 @@ struct Heard(Vec<(String, String)>);
 impl Heard {
     fn status(&mut self, from: &str, status: &Status) {
         let details = String::from_utf8_lossy(status.details()).into_owned();
-        self.0
-            .push((from.to_owned(), format!("{status:?} {details}")));
+        self.0.push((from.to_owned(), format!("{status:?} {details}")));
     }
 
     fn text(&mut self, from: &str, text: String) {
@@ -109,8 +108,7 @@ fn filled(descriptor: &MessageDescriptor, depth: usize, variant: usize) -> Dynam
             }
         }
         if field.is_map() {
-            let entry =
-                HashMap::from([(MapKey::String(NAME.to_owned()), Value::String(NAME.into()))]);
+            let entry = HashMap::from([(MapKey::String(NAME.to_owned()), Value::String(NAME.into()))]);
             let Kind::Message(pair) = field.kind() else {
                 continue;
             };
@@ -163,29 +161,15 @@ impl Scene {
         let server = McpServer::start().await;
         server.add("leaks").await;
         server.add("repeats").await;
-        Self {
-            keys,
-            key,
-            collector: Collector::start().await,
-            upstream: Upstream::start().await,
-            server,
-        }
+        Self { keys, key, collector: Collector::start().await, upstream: Upstream::start().await, server }
     }
 
     async fn turns(&self, served: &Served) -> TurnServiceClient<Keyed> {
-        TurnServiceClient::new(InterceptedService::new(
-            served.channel().await,
-            self.key.clone(),
-        ))
+        TurnServiceClient::new(InterceptedService::new(served.channel().await, self.key.clone()))
     }
 
     /// Runs a turn to its end. Returns all of its events, and how it ended.
-    async fn turn(
-        &self,
-        served: &Served,
-        request: pb::ExecuteTurnRequest,
-        heard: &mut Heard,
-    ) -> Vec<pb::Event> {
+    async fn turn(&self, served: &Served, request: pb::ExecuteTurnRequest, heard: &mut Heard) -> Vec<pb::Event> {
         let mut events = Vec::new();
         let answer = self.turns(served).await.execute_turn(request).await;
         let mut stream = match answer {
@@ -220,11 +204,9 @@ impl Scene {
                     heard.status(&rpc, &status);
                 }
             }
-            for header in [
-                format!("Bearer {FORGED}"),
-                format!("Basic {FORGED}"),
-                format!("Bearer {FORGED}.{FORGED}.{FORGED}"),
-            ] {
+            for header in
+                [format!("Bearer {FORGED}"), format!("Basic {FORGED}"), format!("Bearer {FORGED}.{FORGED}.{FORGED}")]
+            {
                 let call = raw::call_as(channel.clone(), Some(&header), &rpc, Vec::new());
                 heard.status(&rpc, &call.await.unwrap_err());
             }
@@ -247,18 +229,11 @@ impl Scene {
             heard.events("the events of a failed turn", &format!("{events:?}"));
         }
         for _ in 0..3 {
-            self.upstream
-                .answer(Reply::json(401, &json!({"error": TOKEN})));
+            self.upstream.answer(Reply::json(401, &json!({"error": TOKEN})));
         }
-        let request = pb::ExecuteTurnRequest {
-            tools: tools("broken"),
-            ..turn("m-0", "scripted/tools", TEXT)
-        };
+        let request = pb::ExecuteTurnRequest { tools: tools("broken"), ..turn("m-0", "scripted/tools", TEXT) };
         self.turn(served, request, heard).await;
-        let request = pb::ExecuteTurnRequest {
-            tools: tools("played"),
-            ..turn("m-1", "scripted/tools", TEXT)
-        };
+        let request = pb::ExecuteTurnRequest { tools: tools("played"), ..turn("m-1", "scripted/tools", TEXT) };
         let events = self.turn(served, request, heard).await;
         let events = format!("{events:?}");
         assert!(events.contains("you sent Bearer ***"), "{events}");
@@ -266,12 +241,7 @@ impl Scene {
     }
 
     /// A database that includes rows in its errors and notices.
-    async fn a_database_that_quotes(
-        &self,
-        served: &Served,
-        database: &TestDatabase,
-        heard: &mut Heard,
-    ) {
+    async fn a_database_that_quotes(&self, served: &Served, database: &TestDatabase, heard: &mut Heard) {
         let client = database.client().await;
         let faults = [
             (
@@ -301,10 +271,7 @@ impl Scene {
     /// A key created by the server.
     async fn created_key(&self, served: &Served) -> String {
         let channel = InterceptedService::new(served.channel().await, self.key.clone());
-        let request = pb::CreateKeyRequest {
-            access: pb::Access::Read.into(),
-            ..pb::CreateKeyRequest::default()
-        };
+        let request = pb::CreateKeyRequest { access: pb::Access::Read.into(), ..pb::CreateKeyRequest::default() };
         let created = AdminServiceClient::new(channel).create_key(request).await;
         created.unwrap().into_inner().secret
     }
@@ -319,10 +286,7 @@ fn undecodable() -> Vec<u8> {
 
 fn tools(server: &str) -> Option<pb::ToolSet> {
     Some(pb::ToolSet {
-        mcp_servers: vec![pb::McpServerTools {
-            server: server.to_owned(),
-            ..pb::McpServerTools::default()
-        }],
+        mcp_servers: vec![pb::McpServerTools { server: server.to_owned(), ..pb::McpServerTools::default() }],
         ..pb::ToolSet::default()
     })
 }
@@ -358,27 +322,18 @@ async fn no_text_and_no_key_is_in_logs_traces_metrics_probes_and_statuses() {
             metadata: [(NAME.to_owned(), TEXT.to_owned())].into(),
             ..pb::Session::default()
         }),
-        input: Some(pb::InputMessage {
-            parts: vec![text(TEXT)],
-            ..pb::InputMessage::default()
-        }),
+        input: Some(pb::InputMessage { parts: vec![text(TEXT)], ..pb::InputMessage::default() }),
         ..turn("s", "main/gpt-4o", TEXT)
     };
     scene.turn(&served, first, &mut heard).await;
     let created = scene.created_key(&served).await;
     scene.servers_that_echo(&served, &mut heard).await;
-    scene
-        .a_database_that_quotes(&served, &database, &mut heard)
-        .await;
+    scene.a_database_that_quotes(&served, &database, &mut heard).await;
     scene.every_rpc(&served, &mut heard).await;
 
     heard.text("the metrics", page(admin, "/metrics").await);
     heard.text("the probe", page(admin, "/readyz").await);
-    assert!(
-        served.log_text().contains("internal error"),
-        "{}",
-        served.log_text()
-    );
+    assert!(served.log_text().contains("internal error"), "{}", served.log_text());
     let mut served = served;
     served.terminate();
     served.ended().await;
@@ -390,14 +345,10 @@ async fn no_text_and_no_key_is_in_logs_traces_metrics_probes_and_statuses() {
 
     let key = scene.key.0.as_str();
     let secrets = [TEXT, KEY, TOKEN, FORGED, key, created.as_str()];
-    let mut shown: Vec<String> = secrets
-        .into_iter()
-        .flat_map(|secret| heard.showing(secret).collect::<Vec<_>>())
-        .collect();
+    let mut shown: Vec<String> =
+        secrets.into_iter().flat_map(|secret| heard.showing(secret).collect::<Vec<_>>()).collect();
     // A status may return to the caller the names that the caller sent.
-    heard
-        .0
-        .retain(|(from, _)| from.starts_with("the ") || from.starts_with("what "));
+    heard.0.retain(|(from, _)| from.starts_with("the ") || from.starts_with("what "));
     shown.extend(heard.showing(NAME));
     assert!(shown.is_empty(), "{}", shown.join("\n"));
 }

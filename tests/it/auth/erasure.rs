@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use contextd::{
     model::Access,
     pb::{
-        self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
-        put_blob_request::Data, queue_service_client::QueueServiceClient,
-        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+        self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient, put_blob_request::Data,
+        queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
+        turn_service_client::TurnServiceClient,
     },
     store::erasure::tables,
 };
@@ -28,12 +28,7 @@ use crate::harness::{
 };
 
 /// The tables without tenants: the versions of keys and limits, the replicas, and the history of migrations.
-const GLOBAL: [&str; 4] = [
-    "api_keys_version",
-    "refinery_schema_history",
-    "replicas",
-    "tenant_limits_version",
-];
+const GLOBAL: [&str; 4] = ["api_keys_version", "refinery_schema_history", "replicas", "tenant_limits_version"];
 /// The table whose row of a deleted tenant remains.
 const STUB: &str = "tenant_deletions";
 
@@ -44,15 +39,10 @@ async fn tables_of_tenants(client: &Client) -> Vec<String> {
                                  and c.table_name = t.table_name and c.column_name = 'tenant_id')
                  from information_schema.tables t where t.table_schema = 'public' and t.table_type = 'BASE TABLE'";
     let rows = client.query(sql, &[]).await.unwrap();
-    let tables = rows
-        .iter()
-        .map(|row| (row.get::<_, String>(0), row.get::<_, bool>(1)));
+    let tables = rows.iter().map(|row| (row.get::<_, String>(0), row.get::<_, bool>(1)));
     let (owned, global): (Vec<_>, Vec<_>) = tables.partition(|(_, has_tenant)| *has_tenant);
     for (table, _) in global {
-        assert!(
-            GLOBAL.contains(&table.as_str()),
-            "{table} does not say whose its rows are"
-        );
+        assert!(GLOBAL.contains(&table.as_str()), "{table} does not say whose its rows are");
     }
     owned.into_iter().map(|(table, _)| table).collect()
 }
@@ -121,23 +111,14 @@ impl Tenant {
     /// Creates data of every kind: a turn that waits for tools, a live turn with a message queued after it, a blob and
     /// a key. Returns the stream of the live turn.
     async fn settle(&self) -> Streaming<pb::ExecuteTurnResponse> {
-        let header = pb::BlobHeader {
-            media_type: "text/plain".to_owned(),
-            ..pb::BlobHeader::default()
-        };
+        let header = pb::BlobHeader { media_type: "text/plain".to_owned(), ..pb::BlobHeader::default() };
         let pieces = [Data::Header(header), Data::Chunk(vec![7; 1000])];
         let pieces = pieces.map(|data| pb::PutBlobRequest { data: Some(data) });
         let mut blobs = self.blobs.clone();
         blobs.put_blob(tokio_stream::iter(pieces)).await.unwrap();
-        let request = pb::CreateKeyRequest {
-            access: pb::Access::Read.into(),
-            ..pb::CreateKeyRequest::default()
-        };
+        let request = pb::CreateKeyRequest { access: pb::Access::Read.into(), ..pb::CreateKeyRequest::default() };
         self.admin.clone().create_key(request).await.unwrap();
-        let waiting = pb::ExecuteTurnRequest {
-            tools: tools(&["look"]),
-            ..turn("waits", "scripted/tool", "Go")
-        };
+        let waiting = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("waits", "scripted/tool", "Go") };
         let mut stream = self.execute(waiting).await;
         while let Ok(Some(event)) = next(&mut stream).await {
             if matches!(event.payload, Some(pb::event::Payload::ActionRequired(_))) {
@@ -165,9 +146,7 @@ where
     C::ResponseBody: tonic::codegen::Body<Data = tonic::codegen::Bytes> + Send + 'static,
     <C::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError> + Send,
 {
-    let request = pb::DeleteTenantRequest {
-        tenant_id: tenant.to_owned(),
-    };
+    let request = pb::DeleteTenantRequest { tenant_id: tenant.to_owned() };
     let begun = admin.clone().delete_tenant(request).await.unwrap();
     begun.into_inner().deletion.unwrap()
 }
@@ -180,18 +159,14 @@ where
     C::ResponseBody: tonic::codegen::Body<Data = tonic::codegen::Bytes> + Send + 'static,
     <C::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError> + Send,
 {
-    let request = pb::GetTenantDeletionRequest {
-        tenant_id: tenant.to_owned(),
-    };
+    let request = pb::GetTenantDeletionRequest { tenant_id: tenant.to_owned() };
     let read = admin.clone().get_tenant_deletion(request).await.unwrap();
     read.into_inner().deletion
 }
 
 fn options(file: &KeysFile) -> Options {
     let held = json!([{"text": "Held"}, {"wait_for": "go"}, {"text": " up."}]);
-    file.required()
-        .script("it", script(&[held]))
-        .script("tool", script(&[json!([call("look")])]))
+    file.required().script("it", script(&[held])).script("tool", script(&[json!([call("look")])]))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,15 +194,9 @@ async fn a_deleted_tenant_leaves_no_row_but_that_of_its_deletion_and_can_begin_a
     let begun = delete(&operator.admin, "acme").await;
     assert_eq!(begun.requested_by, "file:ops-operator");
     assert_eq!(begun.done_time, None);
-    assert_eq!(
-        delete(&operator.admin, "acme").await.request_time,
-        begun.request_time
-    );
+    assert_eq!(delete(&operator.admin, "acme").await.request_time, begun.request_time);
     let refused = refusal(&acme.list().await.unwrap_err());
-    assert_eq!(
-        (refused.code, refused.reason.as_str()),
-        (Code::FailedPrecondition, "TENANT_BEING_DELETED")
-    );
+    assert_eq!((refused.code, refused.reason.as_str()), (Code::FailedPrecondition, "TENANT_BEING_DELETED"));
     let key = pb::CreateKeyRequest {
         tenant_id: "acme".to_owned(),
         access: pb::Access::Read.into(),
@@ -235,17 +204,12 @@ async fn a_deleted_tenant_leaves_no_row_but_that_of_its_deletion_and_can_begin_a
     };
     let refused = operator.admin.clone().create_key(key).await.unwrap_err();
     assert_eq!(refusal(&refused).reason, "TENANT_BEING_DELETED");
-    until("the other replica to refuse the tenant", || async {
-        acme_there.list().await.is_err()
-    })
-    .await;
+    until("the other replica to refuse the tenant", || async { acme_there.list().await.is_err() }).await;
     let mut ends = Vec::new();
     while let Ok(Some(event)) = next(&mut live).await {
         ends.extend(event.payload);
     }
-    let cancelled = ends
-        .iter()
-        .any(|payload| matches!(payload, pb::event::Payload::TurnCancelled(_)));
+    let cancelled = ends.iter().any(|payload| matches!(payload, pb::event::Payload::TurnCancelled(_)));
     assert!(cancelled, "{ends:?}");
 
     until("the deletion to be done", || async {
@@ -279,18 +243,13 @@ async fn once_a_deletion_is_done_every_replica_takes_calls_of_the_tenant_at_once
     let client = database.client().await;
     let here = Replica::start(&database, options(&file)).await;
     // It reads the deletions only when the test requests it, like a replica whose next round has not come yet.
-    let idle = Options {
-        workers: false,
-        ..options(&file)
-    };
+    let idle = Options { workers: false, ..options(&file) };
     let there = Replica::start(&database, idle).await;
     let operator = Tenant::of(&here, &operator).await;
     let acme_there = Tenant::of(&there, &key).await;
     delete(&operator.admin, "acme").await;
     let quotas = there.engine.quotas();
-    crate::harness::as_worker(quotas.read_limits())
-        .await
-        .unwrap();
+    crate::harness::as_worker(quotas.read_limits()).await.unwrap();
     assert!(acme_there.list().await.is_err());
     until("the deletion to be done", || async {
         time_passes(&client).await;
@@ -309,10 +268,7 @@ async fn a_replica_that_stood_still_during_a_deletion_creates_nothing_of_the_ten
     let database = TestDatabase::new().await;
     let client = database.client().await;
     let here = Replica::start(&database, options(&file)).await;
-    let settings = format!(
-        "{SHORT_LEASE}[auth]\nrequired = true\nkeys_file = '{}'\n",
-        file.0.path().display()
-    );
+    let settings = format!("{SHORT_LEASE}[auth]\nrequired = true\nkeys_file = '{}'\n", file.0.path().display());
     let place = Place::new(&settings);
     let there = place.serve_over(&database).await;
     let operator = Tenant::of(&here, &operator).await;
@@ -327,15 +283,9 @@ async fn a_replica_that_stood_still_during_a_deletion_creates_nothing_of_the_ten
     let acme = SessionServiceClient::new(channel);
     let create = |acme: &SessionServiceClient<Keyed>| {
         let mut acme = acme.clone();
-        async move {
-            acme.create_session(pb::CreateSessionRequest::default())
-                .await
-        }
+        async move { acme.create_session(pb::CreateSessionRequest::default()).await }
     };
-    until("the other replica to know the key", || async {
-        create(&acme).await.is_ok()
-    })
-    .await;
+    until("the other replica to know the key", || async { create(&acme).await.is_ok() }).await;
 
     there.signal(Signal::SIGSTOP);
     let calls: Vec<_> = (0..CALLS).map(|_| tokio::spawn(create(&acme))).collect();
@@ -372,12 +322,7 @@ async fn a_deletion_that_fails_does_not_hold_up_those_of_other_tenants() {
     for key in &keys {
         let tenant = Tenant::of(&replica, key).await;
         let request = pb::CreateSessionRequest::default();
-        tenant
-            .sessions
-            .clone()
-            .create_session(request)
-            .await
-            .unwrap();
+        tenant.sessions.clone().create_session(request).await.unwrap();
     }
     let stuck = "create function fail() returns trigger language plpgsql as
                      $$ begin raise exception 'stuck'; end $$;
@@ -397,10 +342,7 @@ async fn a_deletion_that_fails_does_not_hold_up_those_of_other_tenants() {
     let read = deletion(&operator.admin, "a-stuck").await.unwrap();
     assert_eq!(read.done_time, None);
     assert_eq!(rows_of(&client, "a-stuck").await["sessions"], 1);
-    client
-        .batch_execute("drop trigger fail on sessions")
-        .await
-        .unwrap();
+    client.batch_execute("drop trigger fail on sessions").await.unwrap();
     until("the deletion to go on", || async {
         time_passes(&client).await;
         let read = deletion(&operator.admin, "a-stuck").await.unwrap();
@@ -439,10 +381,7 @@ async fn a_deletion_goes_on_in_another_process_when_its_own_is_killed() {
     let sessions = first.sessions().await;
     for n in 0..SESSIONS {
         let request = pb::CreateSessionRequest {
-            session: Some(pb::Session {
-                session_id: format!("s-{n:02}"),
-                ..pb::Session::default()
-            }),
+            session: Some(pb::Session { session_id: format!("s-{n:02}"), ..pb::Session::default() }),
             ..pb::CreateSessionRequest::default()
         };
         sessions.clone().create_session(request).await.unwrap();
@@ -453,10 +392,7 @@ async fn a_deletion_goes_on_in_another_process_when_its_own_is_killed() {
     let lock = "select 1 from sessions where session_id = 's-20' for key share";
     held.execute(lock, &[]).await.unwrap();
     let begun = delete(&admin(&first).await, "default").await;
-    until("the first process to be in the middle", || async {
-        sessions_left(&watching).await <= 20
-    })
-    .await;
+    until("the first process to be in the middle", || async { sessions_left(&watching).await <= 20 }).await;
     let second = place.serve_over(&database).await;
     first.kill_9().await;
     held.rollback().await.unwrap();

@@ -19,9 +19,7 @@ use tokio_stream::StreamExt as _;
 use tonic::Code;
 
 use super::{Key, Keyed, KeysFile, connect};
-use crate::harness::{
-    Options, Replica, TestDatabase, as_worker, errors::refusal, events::TEST_TIMEOUT,
-};
+use crate::harness::{Options, Replica, TestDatabase, as_worker, errors::refusal, events::TEST_TIMEOUT};
 
 /// The documented time within which a change of a key takes effect on every replica.
 const PROMISED: Duration = Duration::from_secs(5);
@@ -31,19 +29,13 @@ pub(super) async fn admin(replica: &Replica, key: &Key) -> AdminServiceClient<Ke
 }
 
 pub(super) fn wanted(access: pb::Access) -> pb::CreateKeyRequest {
-    pb::CreateKeyRequest {
-        access: access.into(),
-        name: "a host".to_owned(),
-        ..pb::CreateKeyRequest::default()
-    }
+    pb::CreateKeyRequest { access: access.into(), name: "a host".to_owned(), ..pb::CreateKeyRequest::default() }
 }
 
 /// Whether a replica accepts the key.
 async fn accepts(replica: &Replica, key: &Key) -> bool {
     let mut sessions = SessionServiceClient::new(connect(replica, key).await);
-    let answer = sessions
-        .list_sessions(pb::ListSessionsRequest::default())
-        .await;
+    let answer = sessions.list_sessions(pb::ListSessionsRequest::default()).await;
     match answer {
         Ok(_) => true,
         Err(status) => {
@@ -60,9 +52,7 @@ pub(super) async fn until(replica: &Replica, key: &Key, expected: bool) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PROMISED, seen)
-        .await
-        .expect("a change takes effect within 5 s");
+    timeout(PROMISED, seen).await.expect("a change takes effect within 5 s");
 }
 
 #[tokio::test]
@@ -74,58 +64,24 @@ async fn a_created_key_works_on_every_replica_and_a_revoked_one_on_none() {
     let there = Replica::start(&database, file.required()).await;
     let mut admin = admin(&here, &root).await;
 
-    let first = admin
-        .create_key(wanted(pb::Access::Write))
-        .await
-        .unwrap()
-        .into_inner();
-    let second = admin
-        .create_key(wanted(pb::Access::Write))
-        .await
-        .unwrap()
-        .into_inner();
+    let first = admin.create_key(wanted(pb::Access::Write)).await.unwrap().into_inner();
+    let second = admin.create_key(wanted(pb::Access::Write)).await.unwrap().into_inner();
     let (old, new) = (Key(first.secret), Key(second.secret));
-    assert!(
-        accepts(&here, &old).await && accepts(&here, &new).await,
-        "at once"
-    );
+    assert!(accepts(&here, &old).await && accepts(&here, &new).await, "at once");
     until(&there, &old, true).await;
     until(&there, &new, true).await;
 
     let id = first.key.unwrap().key_id;
-    let revoke = pb::RevokeKeyRequest {
-        key_id: id.clone(),
-        tenant_id: String::new(),
-    };
-    let revoked = admin
-        .revoke_key(revoke.clone())
-        .await
-        .unwrap()
-        .into_inner()
-        .key
-        .unwrap();
+    let revoke = pb::RevokeKeyRequest { key_id: id.clone(), tenant_id: String::new() };
+    let revoked = admin.revoke_key(revoke.clone()).await.unwrap().into_inner().key.unwrap();
     assert!(!accepts(&here, &old).await, "at once");
     until(&there, &old, false).await;
     assert!(accepts(&here, &new).await && accepts(&there, &new).await);
-    let again = admin
-        .revoke_key(revoke)
-        .await
-        .unwrap()
-        .into_inner()
-        .key
-        .unwrap();
+    let again = admin.revoke_key(revoke).await.unwrap().into_inner().key.unwrap();
     assert_eq!(again, revoked);
 
-    let keys = admin
-        .list_keys(pb::ListKeysRequest::default())
-        .await
-        .unwrap()
-        .into_inner()
-        .keys;
-    let listed: Vec<_> = keys
-        .iter()
-        .map(|key| (key.key_id.as_str(), key.revoke_time.is_some()))
-        .collect();
+    let keys = admin.list_keys(pb::ListKeysRequest::default()).await.unwrap().into_inner().keys;
+    let listed: Vec<_> = keys.iter().map(|key| (key.key_id.as_str(), key.revoke_time.is_some())).collect();
     let newest = second.key.unwrap().key_id;
     assert_eq!(listed, [(newest.as_str(), false), (id.as_str(), true)]);
 }
@@ -135,17 +91,9 @@ async fn the_database_holds_no_secret() {
     let mut file = KeysFile::new();
     let root = file.add("acme", Access::Admin);
     let (database, replica) = Replica::alone(file.required()).await;
-    let created = admin(&replica, &root)
-        .await
-        .create_key(wanted(pb::Access::Read))
-        .await;
+    let created = admin(&replica, &root).await.create_key(wanted(pb::Access::Read)).await;
     let secret = created.unwrap().into_inner().secret;
-    let rows = database
-        .client()
-        .await
-        .query("select k::text from api_keys k", &[])
-        .await
-        .unwrap();
+    let rows = database.client().await.query("select k::text from api_keys k", &[]).await.unwrap();
     let row: String = rows[0].get(0);
     assert_eq!(rows.len(), 1);
     assert!(!row.contains(&secret[5..69]), "{row}");
@@ -156,16 +104,10 @@ async fn an_expired_key_is_refused() {
     let mut file = KeysFile::new();
     let root = file.add("acme", Access::Admin);
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
-    let options = Options {
-        clock: Arc::<ManualClock>::clone(&clock),
-        ..file.required()
-    };
+    let options = Options { clock: Arc::<ManualClock>::clone(&clock), ..file.required() };
     let (_database, replica) = Replica::alone(options).await;
     let request = pb::CreateKeyRequest {
-        ttl: Some(prost_types::Duration {
-            seconds: 3600,
-            nanos: 0,
-        }),
+        ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         ..wanted(pb::Access::Read)
     };
     let created = admin(&replica, &root).await.create_key(request).await;
@@ -178,10 +120,7 @@ async fn an_expired_key_is_refused() {
 /// Sets the time of the last read to one that is too long ago.
 fn age(last: &LastRead) {
     let too_old = MAX_READ_AGE + Duration::from_secs(1);
-    last.note(Read {
-        at: last.at().expect("it was read"),
-        sent_at: Instant::now().checked_sub(too_old).unwrap(),
-    });
+    last.note(Read { at: last.at().expect("it was read"), sent_at: Instant::now().checked_sub(too_old).unwrap() });
 }
 
 #[tokio::test]
@@ -233,26 +172,17 @@ async fn a_replica_that_has_not_read_keys_or_limits_for_their_period_refuses_cal
 async fn open_calls(
     replica: &Replica,
     key: &Key,
-) -> (
-    tonic::Streaming<pb::WatchEventsResponse>,
-    tokio::task::JoinHandle<Code>,
-) {
+) -> (tonic::Streaming<pb::WatchEventsResponse>, tokio::task::JoinHandle<Code>) {
     let channel = connect(replica, key).await;
     let session = pb::CreateSessionRequest {
-        session: Some(pb::Session {
-            session_id: "watched".to_owned(),
-            ..pb::Session::default()
-        }),
+        session: Some(pb::Session { session_id: "watched".to_owned(), ..pb::Session::default() }),
         ..pb::CreateSessionRequest::default()
     };
     let mut sessions = SessionServiceClient::new(channel.clone());
     // The second caller finds that it exists.
     let _ = sessions.create_session(session).await;
-    let watch = pb::WatchEventsRequest {
-        session_id: "watched".to_owned(),
-        follow: true,
-        ..pb::WatchEventsRequest::default()
-    };
+    let watch =
+        pb::WatchEventsRequest { session_id: "watched".to_owned(), follow: true, ..pb::WatchEventsRequest::default() };
     let mut client = TurnServiceClient::new(channel.clone());
     let events = client.watch_events(watch).await.unwrap().into_inner();
     let header = pb::PutBlobRequest {
@@ -288,22 +218,13 @@ async fn streams_and_long_calls_end_when_their_key_is_revoked_or_expires() {
     let root = file.add("acme", Access::Admin);
     let database = TestDatabase::new().await;
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
-    let options = || Options {
-        clock: Arc::<ManualClock>::clone(&clock),
-        ..file.required()
-    };
+    let options = || Options { clock: Arc::<ManualClock>::clone(&clock), ..file.required() };
     let here = Replica::start(&database, options()).await;
     let there = Replica::start(&database, options()).await;
     let mut admin = admin(&here, &root).await;
-    let hour = prost_types::Duration {
-        seconds: 3600,
-        nanos: 0,
-    };
+    let hour = prost_types::Duration { seconds: 3600, nanos: 0 };
     for expires in [false, true] {
-        let request = pb::CreateKeyRequest {
-            ttl: expires.then_some(hour),
-            ..wanted(pb::Access::Write)
-        };
+        let request = pb::CreateKeyRequest { ttl: expires.then_some(hour), ..wanted(pb::Access::Write) };
         let created = admin.create_key(request).await.unwrap().into_inner();
         let key = Key(created.secret);
         until(&there, &key, true).await;
@@ -314,10 +235,7 @@ async fn streams_and_long_calls_end_when_their_key_is_revoked_or_expires() {
             // The keys are checked again when one of them changes.
             admin.create_key(wanted(pb::Access::Read)).await.unwrap();
         } else {
-            let revoke = pb::RevokeKeyRequest {
-                key_id: created.key.unwrap().key_id,
-                tenant_id: String::new(),
-            };
+            let revoke = pb::RevokeKeyRequest { key_id: created.key.unwrap().key_id, tenant_id: String::new() };
             admin.revoke_key(revoke).await.unwrap();
         }
         assert_eq!(end(events).await, Code::Unauthenticated, "{expires}");
@@ -337,24 +255,14 @@ async fn a_key_gives_no_more_than_its_maker_has_and_no_other_tenant() {
     let (_database, replica) = Replica::alone(file.required()).await;
     let mut acme = admin(&replica, &root).await;
     let mut ops = admin(&replica, &operator).await;
-    let elsewhere = |access| pb::CreateKeyRequest {
-        tenant_id: "other".to_owned(),
-        ..wanted(access)
-    };
+    let elsewhere = |access| pb::CreateKeyRequest { tenant_id: "other".to_owned(), ..wanted(access) };
     for request in [wanted(pb::Access::Operator), elsewhere(pb::Access::Read)] {
         let refused = acme.create_key(request).await.unwrap_err();
         assert_eq!(refusal(&refused).reason, "PERMISSION_DENIED");
     }
-    let other = ops
-        .create_key(elsewhere(pb::Access::Admin))
-        .await
-        .unwrap()
-        .into_inner();
+    let other = ops.create_key(elsewhere(pb::Access::Admin)).await.unwrap().into_inner();
     let strong = ops
-        .create_key(pb::CreateKeyRequest {
-            tenant_id: "acme".to_owned(),
-            ..wanted(pb::Access::Operator)
-        })
+        .create_key(pb::CreateKeyRequest { tenant_id: "acme".to_owned(), ..wanted(pb::Access::Operator) })
         .await
         .unwrap()
         .into_inner();
@@ -362,28 +270,15 @@ async fn a_key_gives_no_more_than_its_maker_has_and_no_other_tenant() {
     assert_eq!(other_key.tenant_id, "other");
     // A key of another tenant, a key with more access than the caller has, and a key that does not exist are refused
     // alike.
-    for key_id in [
-        other_key.key_id,
-        strong.key.unwrap().key_id,
-        "absent".to_owned(),
-    ] {
-        let revoke = pb::RevokeKeyRequest {
-            key_id,
-            tenant_id: String::new(),
-        };
+    for key_id in [other_key.key_id, strong.key.unwrap().key_id, "absent".to_owned()] {
+        let revoke = pb::RevokeKeyRequest { key_id, tenant_id: String::new() };
         let refused = acme.revoke_key(revoke).await.unwrap_err();
         assert_eq!(refusal(&refused).reason, "KEY_NOT_FOUND");
     }
-    let list = pb::ListKeysRequest {
-        tenant_id: "other".to_owned(),
-        ..pb::ListKeysRequest::default()
-    };
+    let list = pb::ListKeysRequest { tenant_id: "other".to_owned(), ..pb::ListKeysRequest::default() };
     let refused = acme.list_keys(list.clone()).await.unwrap_err();
     assert_eq!(refusal(&refused).reason, "PERMISSION_DENIED");
-    assert_eq!(
-        ops.list_keys(list).await.unwrap().into_inner().keys.len(),
-        1
-    );
+    assert_eq!(ops.list_keys(list).await.unwrap().into_inner().keys.len(), 1);
 }
 
 #[tokio::test]
@@ -397,25 +292,15 @@ async fn a_tenant_has_at_most_a_hundred_live_keys() {
         let key = admin.create_key(wanted(pb::Access::Read)).await.unwrap();
         created.push(key.into_inner().key.unwrap().key_id);
     }
-    let refused = admin
-        .create_key(wanted(pb::Access::Read))
-        .await
-        .unwrap_err();
+    let refused = admin.create_key(wanted(pb::Access::Read)).await.unwrap_err();
     assert_eq!(refusal(&refused).reason, "QUOTA_EXCEEDED");
-    let revoke = pb::RevokeKeyRequest {
-        key_id: created[7].clone(),
-        tenant_id: String::new(),
-    };
+    let revoke = pb::RevokeKeyRequest { key_id: created[7].clone(), tenant_id: String::new() };
     admin.revoke_key(revoke).await.unwrap();
     admin.create_key(wanted(pb::Access::Read)).await.unwrap();
     let mut seen = Vec::new();
     let mut page_token = String::new();
     loop {
-        let list = pb::ListKeysRequest {
-            tenant_id: String::new(),
-            page_size: 30,
-            page_token,
-        };
+        let list = pb::ListKeysRequest { tenant_id: String::new(), page_size: 30, page_token };
         let page = admin.list_keys(list).await.unwrap().into_inner();
         seen.extend(page.keys.into_iter().map(|key| key.key_id));
         page_token = page.next_page_token;
@@ -424,10 +309,7 @@ async fn a_tenant_has_at_most_a_hundred_live_keys() {
         }
     }
     assert_eq!(seen.len(), 101);
-    assert!(
-        seen.is_sorted_by(|one, next| one > next),
-        "the newest first"
-    );
+    assert!(seen.is_sorted_by(|one, next| one > next), "the newest first");
 }
 
 #[tokio::test]
@@ -455,17 +337,9 @@ async fn keys_are_accepted_while_the_database_is_away() {
     let key = file.add("acme", Access::Read);
     let (database, replica) = Replica::alone(file.required()).await;
     let mut sessions = SessionServiceClient::new(connect(&replica, &key).await);
-    database
-        .client()
-        .await
-        .batch_execute("alter table api_keys_version rename to hidden")
-        .await
-        .unwrap();
+    database.client().await.batch_execute("alter table api_keys_version rename to hidden").await.unwrap();
     assert!(replica.auth.refresh().await.is_err());
-    let listed = timeout(
-        TEST_TIMEOUT,
-        sessions.list_sessions(pb::ListSessionsRequest::default()),
-    );
+    let listed = timeout(TEST_TIMEOUT, sessions.list_sessions(pb::ListSessionsRequest::default()));
     assert!(listed.await.unwrap().is_ok());
 }
 
@@ -477,22 +351,12 @@ async fn wrong_requests_for_keys_name_every_field() {
         tenant_id: "A b".to_owned(),
         access: 99,
         name: "x".repeat(201),
-        ttl: Some(prost_types::Duration {
-            seconds: 1,
-            nanos: 0,
-        }),
+        ttl: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
     };
     let refused = refusal(&admin.create_key(request).await.unwrap_err());
-    let mut fields: Vec<_> = refused
-        .fields
-        .iter()
-        .map(|(field, _)| field.as_str())
-        .collect();
+    let mut fields: Vec<_> = refused.fields.iter().map(|(field, _)| field.as_str()).collect();
     fields.sort_unstable();
     assert_eq!(fields, ["access", "name", "tenant_id", "ttl"]);
-    let refused = admin
-        .revoke_key(pb::RevokeKeyRequest::default())
-        .await
-        .unwrap_err();
+    let refused = admin.revoke_key(pb::RevokeKeyRequest::default()).await.unwrap_err();
     assert_eq!(refusal(&refused).reason, "INVALID_REQUEST");
 }

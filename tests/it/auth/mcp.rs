@@ -27,29 +27,15 @@ fn call(tool: &str) -> Value {
     json!({"tool_call": {"name": tool, "arguments": {}}})
 }
 
-async fn replica(
-    database: &TestDatabase,
-    keys: &KeysFile,
-    server: McpConfig,
-    answers: &[Value],
-) -> Replica {
-    let options = Options {
-        mcp: vec![("played".to_owned(), server)],
-        ..keys.required().script("it", script(answers))
-    };
+async fn replica(database: &TestDatabase, keys: &KeysFile, server: McpConfig, answers: &[Value]) -> Replica {
+    let options = Options { mcp: vec![("played".to_owned(), server)], ..keys.required().script("it", script(answers)) };
     Replica::start(database, options).await
 }
 
 fn request(session: &str, text: &str) -> pb::ExecuteTurnRequest {
-    let server = pb::McpServerTools {
-        server: "played".to_owned(),
-        ..pb::McpServerTools::default()
-    };
+    let server = pb::McpServerTools { server: "played".to_owned(), ..pb::McpServerTools::default() };
     pb::ExecuteTurnRequest {
-        tools: Some(pb::ToolSet {
-            mcp_servers: vec![server],
-            ..pb::ToolSet::default()
-        }),
+        tools: Some(pb::ToolSet { mcp_servers: vec![server], ..pb::ToolSet::default() }),
         ..turn(session, MODEL, text)
     }
 }
@@ -57,15 +43,10 @@ fn request(session: &str, text: &str) -> pb::ExecuteTurnRequest {
 /// Runs a turn with one call. Returns the outcome and the text of its result.
 async fn run(replica: &Replica, key: &Key) -> Result<(pb::ToolOutcome, String), Status> {
     let mut turns = TurnServiceClient::new(connect(replica, key).await);
-    let mut stream = turns
-        .execute_turn(request("s", "Hello"))
-        .await?
-        .into_inner();
+    let mut stream = turns.execute_turn(request("s", "Hello")).await?.into_inner();
     let events = all(&mut stream).await;
     let result = results(&events)[0];
-    let Some(pb::part::Content::Text(text)) = &result.parts[0].content else {
-        panic!("no text: {result:?}")
-    };
+    let Some(pb::part::Content::Text(text)) = &result.parts[0].content else { panic!("no text: {result:?}") };
     Ok((result.outcome(), text.clone()))
 }
 
@@ -73,16 +54,10 @@ async fn run(replica: &Replica, key: &Key) -> Result<(pb::ToolOutcome, String), 
 async fn an_mcp_server_is_found_only_by_the_tenants_that_it_names() {
     let server = McpServer::start().await;
     let mut keys = KeysFile::new();
-    let (named, other) = (
-        keys.add("named", Access::Write),
-        keys.add("other", Access::Write),
-    );
+    let (named, other) = (keys.add("named", Access::Write), keys.add("other", Access::Write));
     let answers = [json!([call("echo")]), json!([{"text": "Done."}])];
     for (tenants, others_may) in [(vec!["named"], false), (vec!["*"], true)] {
-        let config = McpConfig {
-            tenants: tenants.into_iter().map(str::to_owned).collect(),
-            ..server.config(AMPLE)
-        };
+        let config = McpConfig { tenants: tenants.into_iter().map(str::to_owned).collect(), ..server.config(AMPLE) };
         let database = TestDatabase::new().await;
         let replica = replica(&database, &keys, config, &answers).await;
         let gave = (pb::ToolOutcome::Success, "nothing".to_owned());
@@ -116,34 +91,22 @@ async fn an_mcp_server_that_names_no_tenant_is_found_by_none() {
 async fn the_calls_of_a_tenant_leave_places_of_an_mcp_server_to_others() {
     let server = McpServer::start().await;
     let mut keys = KeysFile::new();
-    let (greedy, modest) = (
-        keys.add("greedy", Access::Write),
-        keys.add("modest", Access::Write),
-    );
+    let (greedy, modest) = (keys.add("greedy", Access::Write), keys.add("modest", Access::Write));
     let places = 16;
-    let config = McpConfig {
-        tenants: vec!["*".to_owned()],
-        max_calls: places,
-        ..server.config(AMPLE)
-    };
+    let config = McpConfig { tenants: vec!["*".to_owned()], max_calls: places, ..server.config(AMPLE) };
     let steps = json!({"steps": [
         {"when": {"call": 0, "user_contains": "everything"}, "say": vec![call("stalls"); places + 4]},
         {"when": {"call": 0}, "say": [call("echo")]},
         {"when": {"call": 1}, "say": [{"text": "Done."}]},
     ]});
-    let options = Options {
-        mcp: vec![("played".to_owned(), config)],
-        ..keys.required().script("it", steps.to_string())
-    };
+    let options =
+        Options { mcp: vec![("played".to_owned(), config)], ..keys.required().script("it", steps.to_string()) };
     let database = TestDatabase::new().await;
     let replica = Replica::start(&database, options).await;
     let mut turns = TurnServiceClient::new(connect(&replica, &greedy).await);
     let asks = request("s", "I want everything");
     let _stream = turns.execute_turn(asks).await.unwrap().into_inner();
-    until("the calls to begin", || async {
-        server.begun().len() == places - 1
-    })
-    .await;
+    until("the calls to begin", || async { server.begun().len() == places - 1 }).await;
     let gave = (pb::ToolOutcome::Success, "nothing".to_owned());
     assert_eq!(run(&replica, &modest).await.unwrap(), gave);
     assert_eq!(server.begun().len(), places);

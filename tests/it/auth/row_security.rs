@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use contextd::{
     model::{Access, SessionId, SessionKey, TenantId},
-    pb::{
-        self, event::Payload, session_service_client::SessionServiceClient,
-        turn_service_client::TurnServiceClient,
-    },
+    pb::{self, event::Payload, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient},
     store::{Error, Reach, Store, migrate},
 };
 use serde_json::json;
@@ -36,8 +33,7 @@ async fn held() -> (TestDatabase, Client) {
     let database = TestDatabase::new().await;
     migrate::run(&database.held_pool()).await.unwrap();
     let client = database.client().await;
-    let sessions =
-        "insert into sessions (tenant_id, session_id) values ('acme', 'a'), ('other', 'o')";
+    let sessions = "insert into sessions (tenant_id, session_id) values ('acme', 'a'), ('other', 'o')";
     client.batch_execute(sessions).await.unwrap();
     (database, client)
 }
@@ -57,11 +53,7 @@ async fn refused(client: &Client, sql: &str) {
 #[tokio::test]
 async fn a_statement_that_names_no_tenant_sees_the_rows_of_one_alone_or_none() {
     let (_database, client) = held().await;
-    assert_eq!(
-        seen(&client).await,
-        ["a", "o"],
-        "who owns the schema sees all"
-    );
+    assert_eq!(seen(&client).await, ["a", "o"], "who owns the schema sees all");
     client.batch_execute(WORKER).await.unwrap();
     assert_eq!(seen(&client).await, ["a", "o"]);
     client.batch_execute(TENANT).await.unwrap();
@@ -71,24 +63,16 @@ async fn a_statement_that_names_no_tenant_sees_the_rows_of_one_alone_or_none() {
     assert_eq!(seen(&client).await, ["a"]);
     let changed = client.execute("update sessions set created_at = now()", &[]);
     assert_eq!(changed.await.unwrap(), 1);
-    refused(
-        &client,
-        "insert into sessions (tenant_id, session_id) values ('other', 'smuggled')",
-    )
-    .await;
+    refused(&client, "insert into sessions (tenant_id, session_id) values ('other', 'smuggled')").await;
     refused(&client, "update sessions set tenant_id = 'other'").await;
 }
 
 #[tokio::test]
 async fn every_table_with_a_tenant_is_held_also_one_that_a_later_migration_makes() {
-    const LATER: (&str, &str) = (
-        "V990__later",
-        "-- oldest-program: 1\ncreate table later (tenant_id text not null, n int);",
-    );
+    const LATER: (&str, &str) =
+        ("V990__later", "-- oldest-program: 1\ncreate table later (tenant_id text not null, n int);");
     let (database, client) = held().await;
-    migrate::run_with(&database.held_pool(), &[LATER])
-        .await
-        .unwrap();
+    migrate::run_with(&database.held_pool(), &[LATER]).await.unwrap();
     let sql = "select c.table_name::text, t.relrowsecurity,
                       array(select p.polname::text from pg_policy p where p.polrelid = t.oid order by 1)
                  from information_schema.columns c join pg_class t on t.oid = c.table_name::text::regclass
@@ -145,25 +129,16 @@ fn without_tenant(sql: &'static str) -> &'static str {
 async fn read_anothers(row_security: bool) -> Result<(), Status> {
     let mut file = KeysFile::new();
     let keys = ["acme", "other"].map(|tenant| file.add(tenant, Access::Write));
-    let options = Options {
-        row_security,
-        replace: Some(without_tenant),
-        ..file.required()
-    };
+    let options = Options { row_security, replace: Some(without_tenant), ..file.required() };
     let (_database, replica) = Replica::alone(options).await;
     let [acme, other] = [&keys[0], &keys[1]].map(|key| connect(&replica, key));
     let create = pb::CreateSessionRequest {
-        session: Some(pb::Session {
-            session_id: "only-others".to_owned(),
-            ..pb::Session::default()
-        }),
+        session: Some(pb::Session { session_id: "only-others".to_owned(), ..pb::Session::default() }),
         ..pb::CreateSessionRequest::default()
     };
     let mut other = SessionServiceClient::new(other.await);
     other.create_session(create).await.unwrap();
-    let get = pb::GetSessionRequest {
-        session_id: "only-others".to_owned(),
-    };
+    let get = pb::GetSessionRequest { session_id: "only-others".to_owned() };
     other.get_session(get.clone()).await.unwrap();
     let mut acme = SessionServiceClient::new(acme.await);
     acme.get_session(get).await.map(drop)
@@ -174,10 +149,7 @@ async fn read_anothers(row_security: bool) -> Result<(), Status> {
 async fn a_statement_that_forgot_its_tenant_shows_anothers_session_only_without_row_security() {
     read_anothers(false).await.unwrap();
     let status = read_anothers(true).await.unwrap_err();
-    assert_eq!(
-        (status.code(), refusal(&status).reason.as_str()),
-        (Code::NotFound, "SESSION_NOT_FOUND")
-    );
+    assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::NotFound, "SESSION_NOT_FOUND"));
 }
 
 /// Whether a task with this scope, or without one, sees the session of the tenant `default`.
@@ -197,14 +169,8 @@ async fn sees(reach: Option<Reach>, store: &Store) -> Result<bool, Error> {
 async fn with_row_security_a_task_that_does_not_say_its_reach_is_refused() {
     let (database, replica) = Replica::alone(Options::default()).await;
     migrate::run(&database.held_pool()).await.unwrap();
-    let session = pb::Session {
-        session_id: "s".to_owned(),
-        ..pb::Session::default()
-    };
-    let create = pb::CreateSessionRequest {
-        session: Some(session),
-        ..pb::CreateSessionRequest::default()
-    };
+    let session = pb::Session { session_id: "s".to_owned(), ..pb::Session::default() };
+    let create = pb::CreateSessionRequest { session: Some(session), ..pb::CreateSessionRequest::default() };
     let mut sessions = SessionServiceClient::new(replica.channel().await);
     sessions.create_session(create).await.unwrap();
     let store = |pool| Store::new(pool, "another".to_owned(), LEASE);
@@ -221,10 +187,7 @@ async fn with_row_security_a_task_that_does_not_say_its_reach_is_refused() {
 /// Runs a turn with a tool, in a session whose id another tenant uses too.
 async fn converse(replica: &Replica, key: &Key) {
     let mut turns = TurnServiceClient::new(connect(replica, key).await);
-    let request = pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        ..turn("chat", MODEL, "Go")
-    };
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("chat", MODEL, "Go") };
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
     let open = loop {
         let event = next(&mut stream).await.unwrap().unwrap();
@@ -235,15 +198,9 @@ async fn converse(replica: &Replica, key: &Key) {
     let results = submit("chat", vec![result(&open.result_call_ids[0], "it rains")]);
     turns.submit_tool_results(results).await.unwrap();
     let last = all(&mut stream).await.pop().unwrap();
-    assert!(
-        matches!(last.payload, Some(Payload::TurnCompleted(_))),
-        "{last:?}"
-    );
+    assert!(matches!(last.payload, Some(Payload::TurnCompleted(_))), "{last:?}");
     let mut sessions = SessionServiceClient::new(connect(replica, key).await);
-    let listed = sessions
-        .list_sessions(pb::ListSessionsRequest::default())
-        .await
-        .unwrap();
+    let listed = sessions.list_sessions(pb::ListSessionsRequest::default()).await.unwrap();
     assert_eq!(listed.into_inner().sessions.len(), 1);
 }
 
@@ -251,14 +208,8 @@ async fn converse(replica: &Replica, key: &Key) {
 async fn tenants_converse_in_sessions_of_the_same_id_under_row_security() {
     let mut file = KeysFile::new();
     let keys = ["acme", "other"].map(|tenant| file.add(tenant, Access::Write));
-    let calls = script(&[
-        json!([{"text": "Let me see."}, call("look")]),
-        json!([{"text": "It rains."}]),
-    ]);
-    let options = Options {
-        row_security: true,
-        ..file.required()
-    };
+    let calls = script(&[json!([{"text": "Let me see."}, call("look")]), json!([{"text": "It rains."}])]);
+    let options = Options { row_security: true, ..file.required() };
     let (_database, replica) = Replica::alone(options.script("it", calls)).await;
     tokio::join!(converse(&replica, &keys[0]), converse(&replica, &keys[1]));
 }

@@ -21,10 +21,7 @@ async fn series(replica: &Replica) -> usize {
 async fn ten_thousand_tenants_add_no_series() {
     let mut file = KeysFile::new();
     let names: Vec<String> = (0..TENANTS).map(|n| format!("tenant-{n}")).collect();
-    let keys: Vec<_> = names
-        .iter()
-        .map(|name| file.add(name, Access::Read))
-        .collect();
+    let keys: Vec<_> = names.iter().map(|name| file.add(name, Access::Read)).collect();
     let (_database, replica) = Replica::alone(file.required()).await;
     let channel = replica.channel().await;
     let call = async |key: super::Key| {
@@ -39,8 +36,5 @@ async fn ten_thousand_tenants_add_no_series() {
     }
     let after = series(&replica).await;
     // Workers may have recorded some hundred series for the first time since then.
-    assert!(
-        after < before + TENANTS / 10,
-        "{before} series became {after}"
-    );
+    assert!(after < before + TENANTS / 10, "{before} series became {after}");
 }

@@ -4,9 +4,8 @@ use contextd::{
     model::Access,
     pb::{
         self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
-        context_service_client::ContextServiceClient, event::Payload,
-        model_service_client::ModelServiceClient, put_blob_request::Data,
-        queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
+        context_service_client::ContextServiceClient, event::Payload, model_service_client::ModelServiceClient,
+        put_blob_request::Data, queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
         turn_service_client::TurnServiceClient,
     },
 };
@@ -88,25 +87,13 @@ impl Ids {
 
 /// Requests of an RPC that name all of these ids. Empty if the RPC names nothing that a tenant could own.
 fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
-    let Ids {
-        session,
-        turn,
-        call,
-        message,
-        queued,
-        compaction,
-        blob,
-        request,
-        token,
-        etag,
-        key,
-    } = ids;
+    let Ids { session, turn, call, message, queued, compaction, blob, request, token, etag, key } = ids;
     let user = json!([{"text": "hello"}]);
     let media = json!([{"media": {"blob_id": blob, "mediaType": "image/png"}}]);
     let name = rpc.rsplit_once('/').unwrap().1;
     match name {
-        "GetServerInfo" | "ListModels" | "GetModel" | "CreateKey" | "PutBlob"
-        | "GetTenantLimits" | "SetTenantLimits" | "DeleteTenant" | "GetTenantDeletion" => vec![],
+        "GetServerInfo" | "ListModels" | "GetModel" | "CreateKey" | "PutBlob" | "GetTenantLimits"
+        | "SetTenantLimits" | "DeleteTenant" | "GetTenantDeletion" => vec![],
         "ListKeys" => vec![json!({"page_token": token})],
         "RevokeKey" => vec![json!({"key_id": key})],
         "GetBlob" => vec![json!({"blob_id": blob})],
@@ -120,25 +107,20 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
             json!({"filter": {"metadata": {"owner": "victim"}}}),
             json!({"filter": {"states": ["SESSION_STATE_RUNNING", "SESSION_STATE_AWAITING_TOOLS"]}}),
         ],
-        "GetSession" | "ListMessages" | "ListEvents" | "GetContextStats" | "ListCompactions"
-        | "ListQueuedMessages" | "PruneToolOutputs" | "PrepareContext" | "RenderContext"
-        | "ListTurns" => vec![json!({"session_id": session})],
+        "GetSession" | "ListMessages" | "ListEvents" | "GetContextStats" | "ListCompactions" | "ListQueuedMessages"
+        | "PruneToolOutputs" | "PrepareContext" | "RenderContext" | "ListTurns" => vec![json!({"session_id": session})],
         "ExportMessages" => {
             vec![json!({"session_id": session, "format": "PROMPT_FORMAT_OPENAI_CHAT"})]
         }
-        "WatchEvents" => vec![
-            json!({"session_id": session}),
-            json!({"session_id": session, "turn_id": turn}),
-        ],
+        "WatchEvents" => vec![json!({"session_id": session}), json!({"session_id": session, "turn_id": turn})],
         "ClearQueue" | "Compact" => vec![json!({"session_id": session, "request_id": request})],
         "UpdateSession" => vec![
             json!({"session": {"session_id": session, "system_prompt": "x"}, "request_id": request}),
             json!({"session": {"session_id": session, "etag": etag, "system_prompt": "x"}}),
         ],
-        "DeleteSession" => vec![
-            json!({"session_id": session, "request_id": request}),
-            json!({"session_id": session, "etag": etag}),
-        ],
+        "DeleteSession" => {
+            vec![json!({"session_id": session, "request_id": request}), json!({"session_id": session, "etag": etag})]
+        }
         "ForkSession" => vec![json!({"session_id": session, "request_id": request})],
         "AppendMessages" => vec![
             json!({"session_id": session, "messages": [{"role": "ROLE_USER", "parts": user}]}),
@@ -150,10 +132,9 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
             json!({"session_id": session}),
         ],
         "GetTurn" => vec![json!({"session_id": session, "turn_id": turn})],
-        "CancelTurn" => vec![
-            json!({"session_id": session, "turn_id": turn}),
-            json!({"session_id": session, "request_id": request}),
-        ],
+        "CancelTurn" => {
+            vec![json!({"session_id": session, "turn_id": turn}), json!({"session_id": session, "request_id": request})]
+        }
         "SubmitToolResults" => vec![
             json!({"session_id": session, "results": [{"call_id": call, "parts": user}], "request_id": request}),
             json!({"session_id": session, "approvals": [{"call_id": call, "decision": "APPROVAL_DECISION_APPROVE"}]}),
@@ -220,11 +201,8 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     let old = format!("{session}-old");
     sessions.create_session(create(&old)).await.unwrap();
 
-    let execute = pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        request_id: request.clone(),
-        ..turn(session, MODEL, CANARY)
-    };
+    let execute =
+        pb::ExecuteTurnRequest { tools: tools(&["look"]), request_id: request.clone(), ..turn(session, MODEL, CANARY) };
     let mut stream = turns.execute_turn(execute).await.unwrap().into_inner();
     let waits = |payload: &Payload| matches!(payload, Payload::ActionRequired(_));
     let events = until(&mut stream, waits).await;
@@ -232,34 +210,17 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     let turn = events.last().unwrap().turn_id.clone();
 
     let mut queue = QueueServiceClient::new(connection.clone());
-    let queued = queue
-        .enqueue_message(enqueue(session, CANARY))
-        .await
-        .unwrap()
-        .into_inner();
+    let queued = queue.enqueue_message(enqueue(session, CANARY)).await.unwrap().into_inner();
 
     let content = format!("{CANARY} of {session}");
-    let header = pb::BlobHeader {
-        media_type: "text/plain".to_owned(),
-        ..pb::BlobHeader::default()
-    };
+    let header = pb::BlobHeader { media_type: "text/plain".to_owned(), ..pb::BlobHeader::default() };
     let pieces = [Data::Header(header), Data::Chunk(content.into_bytes())];
     let pieces = pieces.map(|data| pb::PutBlobRequest { data: Some(data) });
     let mut blobs = BlobServiceClient::new(connection.clone());
-    let blob = blobs
-        .put_blob(tokio_stream::iter(pieces))
-        .await
-        .unwrap()
-        .into_inner()
-        .blob
-        .unwrap()
-        .blob_id;
+    let blob = blobs.put_blob(tokio_stream::iter(pieces)).await.unwrap().into_inner().blob.unwrap().blob_id;
 
     let roles = [pb::Role::User, pb::Role::Assistant].into_iter().cycle();
-    let said = roles.take(8).map(|role| pb::InputMessage {
-        role: role.into(),
-        ..input(&CANARY.repeat(200))
-    });
+    let said = roles.take(8).map(|role| pb::InputMessage { role: role.into(), ..input(&CANARY.repeat(200)) });
     let append = pb::AppendMessagesRequest {
         session_id: old.clone(),
         messages: said.collect(),
@@ -274,21 +235,10 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
         wait: true,
         ..pb::CompactRequest::default()
     };
-    let compacted = ContextServiceClient::new(connection.clone())
-        .compact(compact)
-        .await;
-    let compaction = compacted
-        .unwrap()
-        .into_inner()
-        .compaction
-        .unwrap()
-        .compaction_id;
+    let compacted = ContextServiceClient::new(connection.clone()).compact(compact).await;
+    let compaction = compacted.unwrap().into_inner().compaction.unwrap().compaction_id;
 
-    let list = pb::ListSessionsRequest {
-        page_size: 1,
-        page_token: String::new(),
-        filter: None,
-    };
+    let list = pb::ListSessionsRequest { page_size: 1, page_token: String::new(), filter: None };
     let page = sessions.list_sessions(list).await.unwrap().into_inner();
     // An etag counts the changes of a session. This makes it differ from those of other sessions.
     let mut etag = String::new();
@@ -304,13 +254,8 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
         let updated = sessions.update_session(update).await.unwrap().into_inner();
         etag = updated.session.unwrap().etag;
     }
-    let create_key = pb::CreateKeyRequest {
-        access: pb::Access::Read.into(),
-        ..pb::CreateKeyRequest::default()
-    };
-    let made = AdminServiceClient::new(connection)
-        .create_key(create_key)
-        .await;
+    let create_key = pb::CreateKeyRequest { access: pb::Access::Read.into(), ..pb::CreateKeyRequest::default() };
+    let made = AdminServiceClient::new(connection).create_key(create_key).await;
     Ids {
         session: session.to_owned(),
         turn,
@@ -341,17 +286,9 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
     let mut compared = 0;
     for (rpc, _) in rpcs() {
         // In a session of the victim, and in a session of the caller with ids of the victim.
-        let mine = |ids: &Ids| Ids {
-            session: own.session.clone(),
-            ..ids.clone()
-        };
-        for (theirs, absent) in [
-            (theirs.clone(), absent.clone()),
-            (mine(&theirs), mine(&absent)),
-        ] {
-            let pairs = requests(&rpc, &theirs)
-                .into_iter()
-                .zip(requests(&rpc, &absent));
+        let mine = |ids: &Ids| Ids { session: own.session.clone(), ..ids.clone() };
+        for (theirs, absent) in [(theirs.clone(), absent.clone()), (mine(&theirs), mine(&absent))] {
+            let pairs = requests(&rpc, &theirs).into_iter().zip(requests(&rpc, &absent));
             for (taken, made_up) in pairs {
                 // The nonexistent ids come first, because a successful call in the caller's session may change the
                 // outcome.
@@ -359,11 +296,7 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
                 let outcome = call(&channel, Some(&caller), &rpc, taken.clone()).await;
                 let (code, _) = seen(&nothing, &absent);
                 if code != Code::Ok {
-                    assert_eq!(
-                        seen(&outcome, &theirs),
-                        seen(&nothing, &absent),
-                        "{rpc} {taken}"
-                    );
+                    assert_eq!(seen(&outcome, &theirs), seen(&nothing, &absent), "{rpc} {taken}");
                 }
                 if let Ok(bytes) = &outcome {
                     let text = String::from_utf8_lossy(bytes);
@@ -376,42 +309,18 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
     assert!(compared > 80, "{compared}");
     // The data of the victim is unchanged.
     let mut turns = TurnServiceClient::new(connect(&replica, &victim).await);
-    let read = pb::GetTurnRequest {
-        session_id: theirs.session.clone(),
-        turn_id: theirs.turn.clone(),
-    };
-    let turn = turns
-        .get_turn(read)
-        .await
-        .unwrap()
-        .into_inner()
-        .turn
-        .unwrap();
+    let read = pb::GetTurnRequest { session_id: theirs.session.clone(), turn_id: theirs.turn.clone() };
+    let turn = turns.get_turn(read).await.unwrap().into_inner().turn.unwrap();
     assert_eq!(turn.state(), pb::TurnState::AwaitingTools);
     let channel = replica.channel().await;
-    for rpc in [
-        "contextd.v1.BlobService/GetBlob",
-        "contextd.v1.AdminService/ListKeys",
-    ] {
-        let request = requests(
-            rpc,
-            &Ids {
-                token: String::new(),
-                ..theirs.clone()
-            },
-        )
-        .remove(0);
-        assert!(
-            call(&channel, Some(&victim), rpc, request).await.is_ok(),
-            "{rpc}"
-        );
+    for rpc in ["contextd.v1.BlobService/GetBlob", "contextd.v1.AdminService/ListKeys"] {
+        let request = requests(rpc, &Ids { token: String::new(), ..theirs.clone() }).remove(0);
+        assert!(call(&channel, Some(&victim), rpc, request).await.is_ok(), "{rpc}");
     }
 }
 
 async fn ratio(models: &ModelServiceClient<super::Keyed>) -> f64 {
-    let request = pb::GetModelRequest {
-        model: MODEL.to_owned(),
-    };
+    let request = pb::GetModelRequest { model: MODEL.to_owned() };
     let read = models.clone().get_model(request).await.unwrap();
     read.into_inner().model.unwrap().calibration_ratio
 }
@@ -425,17 +334,11 @@ async fn what_a_tenants_calls_teach_changes_no_other_tenants_predictions() {
     let answer = json!([{"text": "Fine."}, {"finish": {"reason": "stop", "usage": usage}}]);
     let options = file.required().script("it", host_script(&[answer]));
     let (_database, replica) = Replica::alone(options).await;
-    let [acme, other] = [
-        connect(&replica, &keys[0]).await,
-        connect(&replica, &keys[1]).await,
-    ];
+    let [acme, other] = [connect(&replica, &keys[0]).await, connect(&replica, &keys[1]).await];
     let models = [acme.clone(), other].map(ModelServiceClient::new);
     let odd = turn("s", MODEL, &"hello ".repeat(594));
     let stream = TurnServiceClient::new(acme).execute_turn(odd).await;
     all(&mut stream.unwrap().into_inner()).await;
-    wait_until("the call to teach its tenant", || async {
-        ratio(&models[0]).await > 1.5
-    })
-    .await;
+    wait_until("the call to teach its tenant", || async { ratio(&models[0]).await > 1.5 }).await;
     assert_eq!(ratio(&models[1]).await, 1.0);
 }

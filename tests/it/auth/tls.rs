@@ -7,10 +7,7 @@ use contextd::{
     model::Access,
     pb::{self, admin_service_client::AdminServiceClient},
 };
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    SanType,
-};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,9 +19,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Identity},
 };
 
-use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use super::KeysFile;
 use crate::harness::{Options, Replica, events::TEST_TIMEOUT};
@@ -51,10 +46,7 @@ impl Authority {
     fn issue(&self, names: Vec<SanType>) -> (String, String) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.subject_alt_names = names;
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())
@@ -97,19 +89,13 @@ async fn connect(
     trusted: &Authority,
     identity: Option<&(String, String)>,
 ) -> Result<Channel, tonic::transport::Error> {
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(trusted.pem()))
-        .domain_name("localhost");
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(trusted.pem())).domain_name("localhost");
     let tls = match identity {
         Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
         None => tls,
     };
     let address = format!("https://{}", replica.address);
-    Channel::from_shared(address)
-        .unwrap()
-        .tls_config(tls)?
-        .connect()
-        .await
+    Channel::from_shared(address).unwrap().tls_config(tls)?.connect().await
 }
 
 /// The tenant and the subject that the server assigns to the caller.
@@ -124,10 +110,7 @@ async fn subject(channel: Channel) -> Result<(String, String), Code> {
 async fn a_changed_certificate_is_served_to_new_connections_without_a_restart() {
     let files = Files::new();
     let (old, new) = (Authority::new(), Authority::new());
-    let options = Options {
-        tls: files.serve(&old.server()),
-        ..Options::default()
-    };
+    let options = Options { tls: files.serve(&old.server()), ..Options::default() };
     let (_database, replica) = Replica::alone(options).await;
     let before = connect(&replica, &old, None).await.unwrap();
     assert!(subject(before.clone()).await.is_ok());
@@ -138,9 +121,7 @@ async fn a_changed_certificate_is_served_to_new_connections_without_a_restart() 
             tokio::task::yield_now().await;
         }
     };
-    timeout(PROMISED, seen)
-        .await
-        .expect("the new certificate is served within 5 s");
+    timeout(PROMISED, seen).await.expect("the new certificate is served within 5 s");
     assert!(connect(&replica, &old, None).await.is_err());
     assert!(subject(before).await.is_ok(), "what is open goes on");
 }
@@ -152,25 +133,14 @@ async fn a_client_certificate_is_granted_what_its_name_is_granted() {
     let (ours, foreign) = (Authority::new(), Authority::new());
     let mut keys = KeysFile::new();
     let key = keys.add("keyed", Access::Read);
-    let grant = GrantConfig {
-        tenant: "acme".to_owned(),
-        access: Access::Write,
-    };
+    let grant = GrantConfig { tenant: "acme".to_owned(), access: Access::Write };
     let options = Options {
-        tls: TlsConfig {
-            client_ca_file: Some(files.write("clients.pem", &ours.pem())),
-            ..files.serve(&ours.server())
-        },
-        auth: AuthConfig {
-            certificates: [(HOST.to_owned(), grant)].into(),
-            ..keys.required().auth
-        },
+        tls: TlsConfig { client_ca_file: Some(files.write("clients.pem", &ours.pem())), ..files.serve(&ours.server()) },
+        auth: AuthConfig { certificates: [(HOST.to_owned(), grant)].into(), ..keys.required().auth },
         ..Options::default()
     };
     let (_database, replica) = Replica::alone(options).await;
-    let known = connect(&replica, &ours, Some(&ours.client(HOST)))
-        .await
-        .unwrap();
+    let known = connect(&replica, &ours, Some(&ours.client(HOST))).await.unwrap();
     let granted = ("acme".to_owned(), format!("certificate:{HOST}"));
     assert_eq!(subject(known.clone()).await, Ok(granted));
     let unknown = ours.client("spiffe://cluster/ns/agents/sa/other");
@@ -180,9 +150,7 @@ async fn a_client_certificate_is_granted_what_its_name_is_granted() {
     assert_eq!(subject(without).await, Err(Code::Unauthenticated));
     // A key identifies the caller, regardless of the certificate.
     let keyed = tonic::service::interceptor::InterceptedService::new(known, key);
-    let info = AdminServiceClient::new(keyed)
-        .get_server_info(pb::GetServerInfoRequest {})
-        .await;
+    let info = AdminServiceClient::new(keyed).get_server_info(pb::GetServerInfoRequest {}).await;
     assert_eq!(info.unwrap().into_inner().tenant_id, "keyed");
     // TLS rejects a certificate of another authority.
     let forged = foreign.client(HOST);
@@ -206,9 +174,7 @@ async fn a_required_client_certificate_is_asked_for_by_tls() {
         ..Options::default()
     };
     let (_database, replica) = Replica::alone(options).await;
-    let with = connect(&replica, &ours, Some(&ours.client("spiffe://any")))
-        .await
-        .unwrap();
+    let with = connect(&replica, &ours, Some(&ours.client("spiffe://any"))).await.unwrap();
     assert!(subject(with).await.is_ok());
     let without = match connect(&replica, &ours, None).await {
         Ok(channel) => subject(channel).await.is_err(),
@@ -237,9 +203,7 @@ async fn becomes(replica: &Replica, path: &str, expected: (u16, &str)) {
             }
         }
     };
-    timeout(TEST_TIMEOUT, seen)
-        .await
-        .unwrap_or_else(|_| panic!("never: {expected:?}"));
+    timeout(TEST_TIMEOUT, seen).await.unwrap_or_else(|_| panic!("never: {expected:?}"));
 }
 
 #[tokio::test]
@@ -264,11 +228,7 @@ async fn the_admin_port_tells_probes_health_in_plain_text_beside_tls_and_keys() 
     let channel = Channel::from_shared(format!("http://{}", replica.admin)).unwrap();
     let channel = channel.connect().await.unwrap();
     let mut health = HealthClient::new(channel.clone());
-    let mut watched = health
-        .watch(HealthCheckRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
+    let mut watched = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
     // This port does not serve the API.
     assert_eq!(subject(channel).await, Err(Code::Unimplemented));

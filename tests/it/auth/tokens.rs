@@ -14,8 +14,8 @@ use contextd::{
     config::{AuthConfig, JwtConfig},
     model::Access,
     pb::{
-        self, admin_service_client::AdminServiceClient,
-        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+        self, admin_service_client::AdminServiceClient, session_service_client::SessionServiceClient,
+        turn_service_client::TurnServiceClient,
     },
 };
 use http_body_util::Full;
@@ -98,10 +98,7 @@ impl Issuer {
 
     /// A token signed with one of the keys.
     fn token(&self, id: &str, claims: &Value) -> Key {
-        let header = Header {
-            kid: Some(id.to_owned()),
-            ..Header::new(Algorithm::ES256)
-        };
+        let header = Header { kid: Some(id.to_owned()), ..Header::new(Algorithm::ES256) };
         Key(self.signed(&header, claims))
     }
 
@@ -121,14 +118,7 @@ impl Issuer {
             jwks_url: Some(format!("{}/jwks.json", self.url)),
             ..JwtConfig::default()
         };
-        Options {
-            auth: AuthConfig {
-                required: true,
-                jwt,
-                ..AuthConfig::default()
-            },
-            ..Options::default()
-        }
+        Options { auth: AuthConfig { required: true, jwt, ..AuthConfig::default() }, ..Options::default() }
     }
 
     /// Valid claims, with changes.
@@ -166,23 +156,12 @@ async fn a_token_gives_the_tenant_and_access_of_its_claims() {
     let check = async |change: Value, expected: (&str, pb::Access, &str)| {
         let token = issuer.token("k1", &issuer.claims(&change));
         let (tenant, access, subject) = caller(&replica, &token).await.unwrap();
-        assert_eq!(
-            (tenant.as_str(), access, subject.as_str()),
-            expected,
-            "{change}"
-        );
+        assert_eq!((tenant.as_str(), access, subject.as_str()), expected, "{change}");
     };
     check(json!({}), ("acme", pb::Access::Write, "jwt:host-1")).await;
-    check(
-        json!({"tenant": "other", "scope": ["contextd:read", "admin"]}),
-        ("other", pb::Access::Read, "jwt:host-1"),
-    )
-    .await;
-    check(
-        json!({"aud": ["a", AUDIENCE], "scope": "contextd:admin"}),
-        ("acme", pb::Access::Admin, "jwt:host-1"),
-    )
-    .await;
+    check(json!({"tenant": "other", "scope": ["contextd:read", "admin"]}), ("other", pb::Access::Read, "jwt:host-1"))
+        .await;
+    check(json!({"aud": ["a", AUDIENCE], "scope": "contextd:admin"}), ("acme", pb::Access::Admin, "jwt:host-1")).await;
 }
 
 #[tokio::test]
@@ -207,48 +186,29 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
     ];
     for change in changes {
         let token = issuer.token("k1", &issuer.claims(&change));
-        assert_eq!(
-            caller(&replica, &token).await,
-            Err(Code::Unauthenticated),
-            "{change}"
-        );
+        assert_eq!(caller(&replica, &token).await, Err(Code::Unauthenticated), "{change}");
     }
     let good = issuer.token("k1", &issuer.claims(&json!({})));
     let [head, body, signature] = good.0.split('.').collect::<Vec<_>>().try_into().unwrap();
     // {"alg":"none"}, and the public key used as a shared secret.
     let none = format!("eyJhbGciOiJub25lIiwia2lkIjoiazEifQ.{body}.");
     let public = issuer.keys.lock().unwrap()["k1"].public_key_pem();
-    let shared = Header {
-        kid: Some("k1".to_owned()),
-        ..Header::new(Algorithm::HS256)
-    };
+    let shared = Header { kid: Some("k1".to_owned()), ..Header::new(Algorithm::HS256) };
     let secret = EncodingKey::from_secret(public.as_bytes());
     let confused = encode(&shared, &issuer.claims(&json!({})), &secret).unwrap();
     // A critical header extension that the server does not support.
-    let critical = Header {
-        kid: Some("k1".to_owned()),
-        crit: Some(vec!["exp".to_owned()]),
-        ..Header::new(Algorithm::ES256)
-    };
+    let critical =
+        Header { kid: Some("k1".to_owned()), crit: Some(vec!["exp".to_owned()]), ..Header::new(Algorithm::ES256) };
     let critical = issuer.signed(&critical, &issuer.claims(&json!({})));
     let another = Issuer::start().await;
     another.add("k1");
     let stolen = another.token("k1", &issuer.claims(&json!({})));
     let altered = format!(
         "{head}.{}.{signature}",
-        issuer
-            .token("k1", &issuer.claims(&json!({"tenant": "other"})))
-            .0
-            .split('.')
-            .nth(1)
-            .unwrap()
+        issuer.token("k1", &issuer.claims(&json!({"tenant": "other"}))).0.split('.').nth(1).unwrap()
     );
     for forged in [none, confused, critical, stolen.0, altered] {
-        assert_eq!(
-            caller(&replica, &Key(forged.clone())).await,
-            Err(Code::Unauthenticated),
-            "{forged}"
-        );
+        assert_eq!(caller(&replica, &Key(forged.clone())).await, Err(Code::Unauthenticated), "{forged}");
     }
     assert!(caller(&replica, &good).await.is_ok());
 }
@@ -260,10 +220,7 @@ async fn a_stream_ends_when_its_token_expires() {
     let (_database, replica) = Replica::alone(issuer.required()).await;
     let lasting = issuer.token("k1", &issuer.claims(&json!({})));
     let create = pb::CreateSessionRequest {
-        session: Some(pb::Session {
-            session_id: "watched".to_owned(),
-            ..pb::Session::default()
-        }),
+        session: Some(pb::Session { session_id: "watched".to_owned(), ..pb::Session::default() }),
         ..pb::CreateSessionRequest::default()
     };
     let mut sessions = SessionServiceClient::new(connect(&replica, &lasting).await);
@@ -288,10 +245,7 @@ async fn a_stream_ends_when_its_token_expires() {
         }
     };
     assert_eq!(end(events).await, Code::Unauthenticated);
-    assert!(
-        SystemClock.now().as_second() >= expires_at,
-        "it ended early"
-    );
+    assert!(SystemClock.now().as_second() >= expires_at, "it ended early");
     let other = tokio::time::timeout(Duration::from_millis(100), end(others)).await;
     assert!(other.is_err(), "{other:?}");
 }
@@ -329,10 +283,7 @@ async fn a_key_is_revoked_in_time_while_the_issuer_of_tokens_is_silent() {
     let mut file = KeysFile::new();
     let root = file.add("acme", Access::Admin);
     let options = || Options {
-        auth: AuthConfig {
-            keys_file: file.required().auth.keys_file,
-            ..issuer.required().auth
-        },
+        auth: AuthConfig { keys_file: file.required().auth.keys_file, ..issuer.required().auth },
         ..Options::default()
     };
     let database = TestDatabase::new().await;
@@ -350,16 +301,10 @@ async fn a_key_is_revoked_in_time_while_the_issuer_of_tokens_is_silent() {
         let auth = Arc::clone(&there.auth);
         tokio::spawn(async move { auth.refresh_issuer(Duration::ZERO).await });
     }
-    eventually("the issuer is asked", || async {
-        issuer.fetched.load(Ordering::SeqCst) > before
-    })
-    .await;
+    eventually("the issuer is asked", || async { issuer.fetched.load(Ordering::SeqCst) > before }).await;
     // By now the periodic fetch of the replica waits too.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let revoke = pb::RevokeKeyRequest {
-        key_id: created.key.unwrap().key_id,
-        tenant_id: String::new(),
-    };
+    let revoke = pb::RevokeKeyRequest { key_id: created.key.unwrap().key_id, tenant_id: String::new() };
     admin.revoke_key(revoke).await.unwrap();
     until(&there, &key, false).await;
 }

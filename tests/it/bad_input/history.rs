@@ -16,10 +16,7 @@ use crate::harness::{
 const MIB: usize = 1_024 * 1_024;
 
 fn part(content: Content) -> pb::Part {
-    pb::Part {
-        content: Some(content),
-        ..pb::Part::default()
-    }
+    pb::Part { content: Some(content), ..pb::Part::default() }
 }
 
 fn user() -> pb::InputMessage {
@@ -30,31 +27,11 @@ fn user() -> pb::InputMessage {
 fn messages(s: &Scene) -> Vec<Row> {
     let at = |it: pb::InputMessage| s.append_all(vec![it]);
     vec![
-        invalid(
-            "nothing to append",
-            s.append_all(vec![]),
-            &[("messages", F::Required)],
-        ),
-        invalid(
-            "1,001 messages",
-            s.append_all(vec![user(); 1_001]),
-            &[("messages", F::TooLarge)],
-        ),
-        invalid(
-            "an append to no session",
-            s.append(|it| it.session_id.clear()),
-            &[("session_id", F::Required)],
-        ),
-        invalid(
-            "a negative version",
-            s.append(|it| it.context_version = -1),
-            &[("context_version", F::OutOfRange)],
-        ),
-        invalid(
-            "an empty message",
-            at(message(pb::Role::User, vec![])),
-            &[("messages[0].parts", F::Required)],
-        ),
+        invalid("nothing to append", s.append_all(vec![]), &[("messages", F::Required)]),
+        invalid("1,001 messages", s.append_all(vec![user(); 1_001]), &[("messages", F::TooLarge)]),
+        invalid("an append to no session", s.append(|it| it.session_id.clear()), &[("session_id", F::Required)]),
+        invalid("a negative version", s.append(|it| it.context_version = -1), &[("context_version", F::OutOfRange)]),
+        invalid("an empty message", at(message(pb::Role::User, vec![])), &[("messages[0].parts", F::Required)]),
         invalid(
             "an appended message of 257 parts",
             at(message(pb::Role::Assistant, vec![text("a"); 257])),
@@ -67,26 +44,17 @@ fn messages(s: &Scene) -> Vec<Row> {
         ),
         invalid(
             "a user with an answer's call",
-            at(pb::InputMessage {
-                response: Some(Default::default()),
-                ..user()
-            }),
+            at(pb::InputMessage { response: Some(Default::default()), ..user() }),
             &[("messages[0].response", F::Unsupported)],
         ),
         invalid(
             "a user who calls a tool",
-            at(pb::InputMessage {
-                role: pb::Role::User.into(),
-                ..calls(&["n"])
-            }),
+            at(pb::InputMessage { role: pb::Role::User.into(), ..calls(&["n"]) }),
             &[("messages[0].parts[0].tool_call", F::Unsupported)],
         ),
         invalid(
             "an assistant who answers itself",
-            at(pb::InputMessage {
-                role: pb::Role::Assistant.into(),
-                ..results(&["n"])
-            }),
+            at(pb::InputMessage { role: pb::Role::Assistant.into(), ..results(&["n"]) }),
             &[("messages[0].parts[0].tool_result", F::Unsupported)],
         ),
         invalid(
@@ -100,29 +68,18 @@ fn messages(s: &Scene) -> Vec<Row> {
 fn parts(s: &Scene) -> Vec<Row> {
     let at = |it: pb::InputMessage| s.append_all(vec![it]);
     let call = |change: fn(&mut pb::ToolCall)| {
-        let mut call = pb::ToolCall {
-            call_id: "n".into(),
-            tool_name: "look".into(),
-            ..Default::default()
-        };
+        let mut call = pb::ToolCall { call_id: "n".into(), tool_name: "look".into(), ..Default::default() };
         change(&mut call);
         s.append_answer(part(Content::ToolCall(call)))
     };
-    let denied = pb::ToolResult {
-        outcome: pb::ToolOutcome::Denied.into(),
-        ..result("c", "no")
-    };
+    let denied = pb::ToolResult { outcome: pb::ToolOutcome::Denied.into(), ..result("c", "no") };
     vec![
         invalid(
             "an appended part without content",
             s.append_answer(pb::Part::default()),
             &[("messages[0].parts[0]", F::Invalid)],
         ),
-        invalid(
-            "an empty answer",
-            s.append_answer(text("")),
-            &[("messages[0].parts[0].text", F::Required)],
-        ),
+        invalid("an empty answer", s.append_answer(text("")), &[("messages[0].parts[0].text", F::Required)]),
         invalid(
             "an answer over 1 MiB",
             s.append_answer(text(&"x".repeat(MIB + 1))),
@@ -135,10 +92,7 @@ fn parts(s: &Scene) -> Vec<Row> {
         ),
         invalid(
             "metadata that is not JSON, appended",
-            s.append_answer(pb::Part {
-                provider_metadata_json: "{".into(),
-                ..text("a")
-            }),
+            s.append_answer(pb::Part { provider_metadata_json: "{".into(), ..text("a") }),
             &[("messages[0].parts[0].provider_metadata_json", F::NotJson)],
         ),
         invalid(
@@ -158,21 +112,12 @@ fn parts(s: &Scene) -> Vec<Row> {
         ),
         invalid(
             "a result that only the server gives",
-            at(message(
-                pb::Role::Tool,
-                vec![part(Content::ToolResult(denied))],
-            )),
+            at(message(pb::Role::Tool, vec![part(Content::ToolResult(denied))])),
             &[("messages[0].parts[0].tool_result.outcome", F::Unsupported)],
         ),
         invalid(
             "words of the year 10,000",
-            at(pb::InputMessage {
-                create_time: Some(Timestamp {
-                    seconds: 253_402_300_800,
-                    nanos: 0,
-                }),
-                ..user()
-            }),
+            at(pb::InputMessage { create_time: Some(Timestamp { seconds: 253_402_300_800, nanos: 0 }), ..user() }),
             &[("messages[0].create_time", F::Invalid)],
         ),
     ]
@@ -180,29 +125,15 @@ fn parts(s: &Scene) -> Vec<Row> {
 
 fn responses_and_forms(s: &Scene) -> Vec<Row> {
     let at = |it: pb::InputMessage| s.append_all(vec![it]);
-    let responding = |response| pb::InputMessage {
-        response: Some(response),
-        ..says(pb::Role::Assistant, "Fine.")
-    };
-    let usage = pb::Usage {
-        input_tokens: -1,
-        provider_usage_json: "no".into(),
-        ..Default::default()
-    };
-    let failure = pb::Failure {
-        provider_status: 600,
-        categories: vec![Default::default()],
-        ..Default::default()
-    };
+    let responding = |response| pb::InputMessage { response: Some(response), ..says(pb::Role::Assistant, "Fine.") };
+    let usage = pb::Usage { input_tokens: -1, provider_usage_json: "no".into(), ..Default::default() };
+    let failure = pb::Failure { provider_status: 600, categories: vec![Default::default()], ..Default::default() };
     let wrong = pb::ModelResponse {
         model: "a\nb".into(),
         finish_reason: 99,
         usage: Some(usage),
         failure: Some(failure),
-        elapsed: Some(Duration {
-            seconds: -1,
-            nanos: 0,
-        }),
+        elapsed: Some(Duration { seconds: -1, nanos: 0 }),
         ..Default::default()
     };
     vec![
@@ -215,20 +146,14 @@ fn responses_and_forms(s: &Scene) -> Vec<Row> {
                 ("messages[0].response.usage.input_tokens", F::OutOfRange),
                 ("messages[0].response.usage.provider_usage_json", F::NotJson),
                 ("messages[0].response.failure.reason", F::Required),
-                (
-                    "messages[0].response.failure.provider_status",
-                    F::OutOfRange,
-                ),
+                ("messages[0].response.failure.provider_status", F::OutOfRange),
                 ("messages[0].response.failure.categories", F::Unsupported),
                 ("messages[0].response.elapsed", F::OutOfRange),
             ],
         ),
         invalid(
             "messages in two forms",
-            s.append(|it| {
-                (it.messages_json, it.messages_format) =
-                    ("[]".into(), PromptFormat::OpenaiChat.into())
-            }),
+            s.append(|it| (it.messages_json, it.messages_format) = ("[]".into(), PromptFormat::OpenaiChat.into())),
             &[("messages_json", F::Conflict)],
         ),
         invalid(
@@ -254,8 +179,7 @@ fn responses_and_forms(s: &Scene) -> Vec<Row> {
 
 /// Messages that cannot follow the existing transcript.
 fn misfits(s: &Scene) -> Vec<Row> {
-    let imported =
-        |messages| s.append(move |it| (it.session_id, it.messages) = ("imported".into(), messages));
+    let imported = |messages| s.append(move |it| (it.session_id, it.messages) = ("imported".into(), messages));
     let open = "TRANSCRIPT_OPEN";
     let precondition = Code::FailedPrecondition;
     vec![
@@ -289,32 +213,14 @@ fn misfits(s: &Scene) -> Vec<Row> {
         ),
         invalid(
             "a submission to a call that was appended",
-            s.submit(|it| {
-                (it.session_id, it.results) = ("imported".into(), vec![result("c1", "seen")])
-            }),
+            s.submit(|it| (it.session_id, it.results) = ("imported".into(), vec![result("c1", "seen")])),
             &[("results[0].call_id", F::Unsupported)],
         ),
-        refused(
-            "words behind open calls",
-            imported(vec![user()]),
-            precondition,
-            open,
-        )
-        .with("call_ids", "c1"),
-        refused(
-            "a turn behind open calls",
-            s.execute(|it| it.session_id = "imported".into()),
-            precondition,
-            open,
-        )
-        .with("call_ids", "c1"),
-        refused(
-            "a fork of open calls",
-            s.fork(|it| it.session_id = "imported".into()),
-            precondition,
-            open,
-        )
-        .with("call_ids", "c1"),
+        refused("words behind open calls", imported(vec![user()]), precondition, open).with("call_ids", "c1"),
+        refused("a turn behind open calls", s.execute(|it| it.session_id = "imported".into()), precondition, open)
+            .with("call_ids", "c1"),
+        refused("a fork of open calls", s.fork(|it| it.session_id = "imported".into()), precondition, open)
+            .with("call_ids", "c1"),
         refused(
             "a fork between a call and its result",
             s.fork(|it| (it.session_id, it.at_seq) = ("imported".into(), 2)),
@@ -322,13 +228,8 @@ fn misfits(s: &Scene) -> Vec<Row> {
             open,
         )
         .with("call_ids", "c1,c2"),
-        refused(
-            "a fork of a waiting turn",
-            s.fork(|it| it.session_id = "waits".into()),
-            precondition,
-            open,
-        )
-        .with("call_ids", &s.calls),
+        refused("a fork of a waiting turn", s.fork(|it| it.session_id = "waits".into()), precondition, open)
+            .with("call_ids", &s.calls),
         refused(
             "an append to a running session",
             s.append(|it| it.session_id = "waits".into()),
@@ -337,13 +238,8 @@ fn misfits(s: &Scene) -> Vec<Row> {
         )
         .with("turn_id", &s.waiting)
         .with("last_seq", s.waiting_seq),
-        refused(
-            "a stale version",
-            s.append(|it| it.context_version = 1),
-            Code::Aborted,
-            "CONTEXT_CHANGED",
-        )
-        .with("context_version", s.version),
+        refused("a stale version", s.append(|it| it.context_version = 1), Code::Aborted, "CONTEXT_CHANGED")
+            .with("context_version", s.version),
     ]
 }
 
@@ -355,45 +251,16 @@ fn others(s: &Scene) -> Vec<Row> {
     };
     let chosen = |id: &'static str| s.fork(move |it| it.new_session_id = id.into());
     vec![
-        invalid(
-            "a fork of nothing",
-            s.fork(|it| it.session_id.clear()),
-            &[("session_id", F::Required)],
-        ),
-        invalid(
-            "a fork before the beginning",
-            s.fork(|it| it.at_seq = -1),
-            &[("at_seq", F::OutOfRange)],
-        ),
-        invalid(
-            "a fork by a name that none can have",
-            chosen("a b"),
-            &[("new_session_id", F::Invalid)],
-        ),
-        ahead(
-            "a fork ahead of its session",
-            s.fork(|it| it.at_seq = s.last_seq + 1),
-        ),
-        ahead(
-            "messages ahead of their session",
-            s.list_messages(|it| it.at_seq = s.last_seq + 1),
-        ),
-        ahead(
-            "an export ahead of its session",
-            s.export(|it| it.at_seq = s.last_seq + 1),
-        ),
-        refused(
-            "a fork by a name that is taken",
-            chosen("waits"),
-            Code::AlreadyExists,
-            "SESSION_ALREADY_EXISTS",
-        ),
+        invalid("a fork of nothing", s.fork(|it| it.session_id.clear()), &[("session_id", F::Required)]),
+        invalid("a fork before the beginning", s.fork(|it| it.at_seq = -1), &[("at_seq", F::OutOfRange)]),
+        invalid("a fork by a name that none can have", chosen("a b"), &[("new_session_id", F::Invalid)]),
+        ahead("a fork ahead of its session", s.fork(|it| it.at_seq = s.last_seq + 1)),
+        ahead("messages ahead of their session", s.list_messages(|it| it.at_seq = s.last_seq + 1)),
+        ahead("an export ahead of its session", s.export(|it| it.at_seq = s.last_seq + 1)),
+        refused("a fork by a name that is taken", chosen("waits"), Code::AlreadyExists, "SESSION_ALREADY_EXISTS"),
     ]
 }
 
 pub(super) fn table(s: &Scene) -> Vec<Row> {
-    [messages, parts, responses_and_forms, misfits, others]
-        .into_iter()
-        .flat_map(|table| table(s))
-        .collect()
+    [messages, parts, responses_and_forms, misfits, others].into_iter().flat_map(|table| table(s)).collect()
 }

@@ -12,16 +12,8 @@ use crate::harness::requests::input;
 pub(super) fn queue(s: &Scene) -> Vec<Row> {
     let ttl = |seconds, nanos| s.enqueue(move |it| it.ttl = Some(Duration { seconds, nanos }));
     vec![
-        invalid(
-            "a message for no session",
-            s.enqueue(|it| it.session_id.clear()),
-            &[("session_id", F::Required)],
-        ),
-        invalid(
-            "nothing to queue",
-            s.enqueue(|it| it.message = None),
-            &[("message", F::Required)],
-        ),
+        invalid("a message for no session", s.enqueue(|it| it.session_id.clear()), &[("session_id", F::Required)]),
+        invalid("nothing to queue", s.enqueue(|it| it.message = None), &[("message", F::Required)]),
         invalid(
             "a message without parts",
             s.enqueue(|it| it.message = Some(pb::InputMessage::default())),
@@ -34,38 +26,14 @@ pub(super) fn queue(s: &Scene) -> Vec<Row> {
         ),
         invalid(
             "an answer to queue",
-            s.enqueue(|it| {
-                it.message
-                    .get_or_insert_default()
-                    .set_role(pb::Role::Assistant)
-            }),
+            s.enqueue(|it| it.message.get_or_insert_default().set_role(pb::Role::Assistant)),
             &[("message.role", F::Unsupported)],
         ),
-        invalid(
-            "a delivery that is not known",
-            s.enqueue(|it| it.delivery = 9),
-            &[("delivery", F::Unknown)],
-        ),
-        invalid(
-            "an action that is not known",
-            s.enqueue(|it| it.on_idle = 9),
-            &[("on_idle", F::Unknown)],
-        ),
-        invalid(
-            "a time to live below 0",
-            ttl(-1, 0),
-            &[("ttl", F::OutOfRange)],
-        ),
-        invalid(
-            "a time to live over 7 days",
-            ttl(604_800, 1),
-            &[("ttl", F::OutOfRange)],
-        ),
-        invalid(
-            "a time to live that is none",
-            ttl(1, -1),
-            &[("ttl", F::Invalid)],
-        ),
+        invalid("a delivery that is not known", s.enqueue(|it| it.delivery = 9), &[("delivery", F::Unknown)]),
+        invalid("an action that is not known", s.enqueue(|it| it.on_idle = 9), &[("on_idle", F::Unknown)]),
+        invalid("a time to live below 0", ttl(-1, 0), &[("ttl", F::OutOfRange)]),
+        invalid("a time to live over 7 days", ttl(604_800, 1), &[("ttl", F::OutOfRange)]),
+        invalid("a time to live that is none", ttl(1, -1), &[("ttl", F::Invalid)]),
         invalid(
             "two mistakes in one message",
             s.enqueue(|it| (it.delivery, it.on_idle) = (9, 9)),
@@ -76,15 +44,7 @@ pub(super) fn queue(s: &Scene) -> Vec<Row> {
             s.cancel_queued(|it| it.queued_message_id.clear()),
             &[("queued_message_id", F::Required)],
         ),
-        missing(
-            "a message that never was",
-            s.cancel_queued(|_| ()),
-            "QUEUED_MESSAGE_NOT_FOUND",
-        ),
-        invalid(
-            "a clear of nobody's queue",
-            s.clear(|it| it.session_id.clear()),
-            &[("session_id", F::Required)],
-        ),
+        missing("a message that never was", s.cancel_queued(|_| ()), "QUEUED_MESSAGE_NOT_FOUND"),
+        invalid("a clear of nobody's queue", s.clear(|it| it.session_id.clear()), &[("session_id", F::Required)]),
     ]
 }

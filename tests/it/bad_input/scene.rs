@@ -4,9 +4,8 @@ use std::pin::Pin;
 
 use contextd::pb::{
     self, blob_service_client::BlobServiceClient, context_service_client::ContextServiceClient,
-    model_service_client::ModelServiceClient, put_blob_request::Data,
-    queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
-    turn_service_client::TurnServiceClient,
+    model_service_client::ModelServiceClient, put_blob_request::Data, queue_service_client::QueueServiceClient,
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 use tonic::{Status, transport::Channel};
 
@@ -65,16 +64,8 @@ pub(super) struct Scene {
 impl Scene {
     /// Creates the scene in a new database.
     pub(super) async fn set() -> (TestDatabase, Replica, Self) {
-        let options = SCRIPTS
-            .iter()
-            .fold(Options::default(), |options, (name, json)| {
-                options.script(name, *json)
-            });
-        let (database, replica) = Replica::alone(Options {
-            workers: false,
-            ..options
-        })
-        .await;
+        let options = SCRIPTS.iter().fold(Options::default(), |options, (name, json)| options.script(name, *json));
+        let (database, replica) = Replica::alone(Options { workers: false, ..options }).await;
         let scene = Box::pin(Self::new(&replica)).await;
         (database, replica, scene)
     }
@@ -84,45 +75,22 @@ impl Scene {
         let mut sessions = SessionServiceClient::new(channel.clone());
         let mut turns = TurnServiceClient::new(channel.clone());
         let first = turn("talked", "scripted/talks", "Hello");
-        for request in [
-            first.clone(),
-            turn("talked", "", "And?"),
-            turn("talked", "", "Well?"),
-        ] {
+        for request in [first.clone(), turn("talked", "", "And?"), turn("talked", "", "Well?")] {
             all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await;
         }
         let (waiting, waiting_calls) = wait_for_tools(&mut turns, "waits").await;
         let (_, others) = wait_for_tools(&mut turns, "waits-too").await;
         let answer = submit("waits", vec![result(&waiting_calls[0], "fine")]);
-        turns
-            .submit_tool_results(answered_once(answer))
-            .await
-            .unwrap();
+        turns.submit_tool_results(answered_once(answer)).await.unwrap();
+        sessions.create_session(created_once(pb::Session::default())).await.unwrap();
         sessions
-            .create_session(created_once(pb::Session::default()))
+            .create_session(created(pb::Session { session_id: "imported".into(), ..Default::default() }))
             .await
             .unwrap();
-        sessions
-            .create_session(created(pb::Session {
-                session_id: "imported".into(),
-                ..Default::default()
-            }))
-            .await
-            .unwrap();
-        let imported = vec![
-            says(pb::Role::User, "Look."),
-            calls(&["c1", "c2"]),
-            results(&["c2"]),
-        ];
-        let once = pb::AppendMessagesRequest {
-            request_id: "appended".into(),
-            ..append("imported", imported)
-        };
+        let imported = vec![says(pb::Role::User, "Look."), calls(&["c1", "c2"]), results(&["c2"])];
+        let once = pb::AppendMessagesRequest { request_id: "appended".into(), ..append("imported", imported) };
         sessions.append_messages(once).await.unwrap();
-        let once = pb::ForkSessionRequest {
-            request_id: "forked".into(),
-            ..fork("talked", 0, "forked")
-        };
+        let once = pb::ForkSessionRequest { request_id: "forked".into(), ..fork("talked", 0, "forked") };
         sessions.fork_session(once).await.unwrap();
         turns.cancel_turn(cancelled_once("")).await.unwrap();
         let tokens = tokens(&mut sessions, &mut turns).await;
@@ -131,10 +99,8 @@ impl Scene {
         let open = waiting_calls[1].clone();
         let elsewhere = others[0].clone();
         let calls = waiting_calls.join(",");
-        let stale = pb::AppendMessagesRequest {
-            context_version: 1,
-            ..append("talked", vec![says(pb::Role::User, "?")])
-        };
+        let stale =
+            pb::AppendMessagesRequest { context_version: 1, ..append("talked", vec![says(pb::Role::User, "?")]) };
         let changed = refusal(&sessions.append_messages(stale).await.unwrap_err());
         let version = changed.metadata["context_version"].parse().unwrap();
         let models = ModelServiceClient::new(channel.clone());
@@ -159,34 +125,20 @@ impl Scene {
 }
 
 /// Runs a turn until it waits for its two tools. Returns its id and its calls.
-async fn wait_for_tools(
-    turns: &mut TurnServiceClient<Channel>,
-    session: &str,
-) -> (String, Vec<String>) {
-    let request = pb::ExecuteTurnRequest {
-        tools: tools(&["look", "feel"]),
-        ..turn(session, "scripted/calls", "What is there?")
-    };
+async fn wait_for_tools(turns: &mut TurnServiceClient<Channel>, session: &str) -> (String, Vec<String>) {
+    let request =
+        pb::ExecuteTurnRequest { tools: tools(&["look", "feel"]), ..turn(session, "scripted/calls", "What is there?") };
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
-    let events = until(&mut stream, |payload| {
-        matches!(payload, pb::event::Payload::ActionRequired(_))
-    })
-    .await;
+    let events = until(&mut stream, |payload| matches!(payload, pb::event::Payload::ActionRequired(_))).await;
     (events[0].turn_id.clone(), requested(&events))
 }
 
 pub(super) fn answered_once(answer: pb::SubmitToolResultsRequest) -> pb::SubmitToolResultsRequest {
-    pb::SubmitToolResultsRequest {
-        request_id: "answered".to_owned(),
-        ..answer
-    }
+    pb::SubmitToolResultsRequest { request_id: "answered".to_owned(), ..answer }
 }
 
 pub(super) fn created_once(session: pb::Session) -> pb::CreateSessionRequest {
-    pb::CreateSessionRequest {
-        session: Some(session),
-        request_id: "created".to_owned(),
-    }
+    pb::CreateSessionRequest { session: Some(session), request_id: "created".to_owned() }
 }
 
 pub(super) fn cancelled_once(reason: &str) -> pb::CancelTurnRequest {
@@ -198,62 +150,24 @@ pub(super) fn cancelled_once(reason: &str) -> pb::CancelTurnRequest {
     }
 }
 
-async fn tokens(
-    sessions: &mut SessionServiceClient<Channel>,
-    turns: &mut TurnServiceClient<Channel>,
-) -> [String; 3] {
+async fn tokens(sessions: &mut SessionServiceClient<Channel>, turns: &mut TurnServiceClient<Channel>) -> [String; 3] {
     let session_id = || "talked".to_owned();
     let page_size = 1;
-    let of_sessions = pb::ListSessionsRequest {
-        page_size,
-        ..Default::default()
-    };
-    let of_turns = pb::ListTurnsRequest {
-        session_id: session_id(),
-        page_size,
-        ..Default::default()
-    };
-    let of_messages = pb::ListMessagesRequest {
-        session_id: session_id(),
-        page_size,
-        ..Default::default()
-    };
+    let of_sessions = pb::ListSessionsRequest { page_size, ..Default::default() };
+    let of_turns = pb::ListTurnsRequest { session_id: session_id(), page_size, ..Default::default() };
+    let of_messages = pb::ListMessagesRequest { session_id: session_id(), page_size, ..Default::default() };
     let tokens = [
-        sessions
-            .list_sessions(of_sessions)
-            .await
-            .unwrap()
-            .into_inner()
-            .next_page_token,
-        turns
-            .list_turns(of_turns)
-            .await
-            .unwrap()
-            .into_inner()
-            .next_page_token,
-        sessions
-            .list_messages(of_messages)
-            .await
-            .unwrap()
-            .into_inner()
-            .next_page_token,
+        sessions.list_sessions(of_sessions).await.unwrap().into_inner().next_page_token,
+        turns.list_turns(of_turns).await.unwrap().into_inner().next_page_token,
+        sessions.list_messages(of_messages).await.unwrap().into_inner().next_page_token,
     ];
     assert!(tokens.iter().all(|token| !token.is_empty()), "{tokens:?}");
     tokens
 }
 
 async fn last_seq(sessions: &mut SessionServiceClient<Channel>, session: &str) -> i64 {
-    let request = pb::GetSessionRequest {
-        session_id: session.to_owned(),
-    };
-    sessions
-        .get_session(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .session
-        .unwrap()
-        .last_seq
+    let request = pb::GetSessionRequest { session_id: session.to_owned() };
+    sessions.get_session(request).await.unwrap().into_inner().session.unwrap().last_seq
 }
 
 /// Defines for each RPC a function that sends a valid request with a modification.
@@ -296,21 +210,12 @@ rpcs! {
 }
 
 fn created(session: pb::Session) -> pb::CreateSessionRequest {
-    pb::CreateSessionRequest {
-        session: Some(session),
-        request_id: String::new(),
-    }
+    pb::CreateSessionRequest { session: Some(session), request_id: String::new() }
 }
 
 fn change(session: pb::Session) -> pb::UpdateSessionRequest {
-    let session = pb::Session {
-        session_id: "talked".to_owned(),
-        ..session
-    };
-    pb::UpdateSessionRequest {
-        session: Some(session),
-        ..pb::UpdateSessionRequest::default()
-    }
+    let session = pb::Session { session_id: "talked".to_owned(), ..session };
+    pb::UpdateSessionRequest { session: Some(session), ..pb::UpdateSessionRequest::default() }
 }
 
 fn withdrawal(message: &str) -> pb::CancelQueuedMessageRequest {
@@ -340,10 +245,8 @@ impl Scene {
 
     /// Sends CountTokens with a modification.
     pub(super) fn count(&self, change: impl FnOnce(&mut pb::CountTokensRequest)) -> Call {
-        let mut request = pb::CountTokensRequest {
-            messages: vec![says(pb::Role::User, "Hello")],
-            ..Default::default()
-        };
+        let mut request =
+            pb::CountTokensRequest { messages: vec![says(pb::Role::User, "Hello")], ..Default::default() };
         change(&mut request);
         let mut client = ContextServiceClient::new(self.channel.clone());
         Box::pin(async move { client.count_tokens(request).await.map(drop) })
@@ -351,23 +254,12 @@ impl Scene {
 
     /// Stores the content `hello` with a modified header.
     pub(super) fn put(&self, change: impl FnOnce(&mut pb::BlobHeader)) -> Call {
-        let mut header = pb::BlobHeader {
-            media_type: "text/plain".into(),
-            ..Default::default()
-        };
+        let mut header = pb::BlobHeader { media_type: "text/plain".into(), ..Default::default() };
         change(&mut header);
         let message = |data| pb::PutBlobRequest { data: Some(data) };
-        let messages = vec![
-            message(Data::Header(header)),
-            message(Data::Chunk(b"hello".to_vec())),
-        ];
+        let messages = vec![message(Data::Header(header)), message(Data::Chunk(b"hello".to_vec()))];
         let mut client = BlobServiceClient::new(self.channel.clone());
-        Box::pin(async move {
-            client
-                .put_blob(tokio_stream::iter(messages))
-                .await
-                .map(drop)
-        })
+        Box::pin(async move { client.put_blob(tokio_stream::iter(messages)).await.map(drop) })
     }
 
     /// Creates a session with a modification.
@@ -386,12 +278,7 @@ impl Scene {
 
     /// Starts a turn with one part as input.
     pub(super) fn say(&self, part: pb::Part) -> Call {
-        self.execute(|it| {
-            it.input = Some(pb::InputMessage {
-                parts: vec![part],
-                ..Default::default()
-            })
-        })
+        self.execute(|it| it.input = Some(pb::InputMessage { parts: vec![part], ..Default::default() }))
     }
 
     /// Starts a turn with a modified input message.
@@ -403,12 +290,7 @@ impl Scene {
     pub(super) fn offer(&self, change: impl FnOnce(&mut pb::Tool)) -> Call {
         let mut offered = tool("look");
         change(&mut offered);
-        self.execute(|it| {
-            it.tools = Some(pb::ToolSet {
-                host_tools: vec![offered],
-                ..Default::default()
-            })
-        })
+        self.execute(|it| it.tools = Some(pb::ToolSet { host_tools: vec![offered], ..Default::default() }))
     }
 
     /// Starts a turn with modified limits.

@@ -26,24 +26,16 @@ use crate::harness::{
 };
 
 fn asks(words: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest {
-        tools: tools(&["look_up"]),
-        ..turn("s", "main/m", words)
-    }
+    pb::ExecuteTurnRequest { tools: tools(&["look_up"]), ..turn("s", "main/m", words) }
 }
 
 async fn run(host: &Host, words: &str) -> Vec<pb::Event> {
-    host.run_with(asks(words), |call| result(&call.call_id, "found"))
-        .await
+    host.run_with(asks(words), |call| result(&call.call_id, "found")).await
 }
 
 /// A host that calls the service once per step.
 async fn once(options: Options) -> Host {
-    Host::with(Options {
-        call_attempts: 1,
-        ..options
-    })
-    .await
+    Host::with(Options { call_attempts: 1, ..options }).await
 }
 
 fn speaks_anthropic(upstream: &Upstream) -> Options {
@@ -81,11 +73,7 @@ async fn p2_items_without_a_number_are_told_apart_by_their_ids() {
         upstream.answer(responses::said(&["Done."]));
         let host = once(speaks_responses(&upstream, "llamacpp")).await;
         let seen = run(&host, "Look.").await;
-        assert_eq!(
-            completed(&seen).reason(),
-            CompletionReason::Stop,
-            "{stream}"
-        );
+        assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{stream}");
         assert_eq!(written(messages(&seen)[1]), expected, "{stream}");
     }
 }
@@ -94,9 +82,7 @@ async fn p2_items_without_a_number_are_told_apart_by_their_ids() {
 async fn p3_blocks_within_the_begin_of_a_message_are_part_of_the_answer() {
     let upstream = Upstream::start().await;
     for number in 1..=2 {
-        upstream.answer(answer(&format!(
-            "message_start_content.claude-sonnet-4-5.{number}.sse"
-        )));
+        upstream.answer(answer(&format!("message_start_content.claude-sonnet-4-5.{number}.sse")));
     }
     let host = once(speaks_anthropic(&upstream)).await;
     let seen = run(&host, "Look.").await;
@@ -111,10 +97,7 @@ async fn c06_c24_a_finish_reason_ends_an_answer_whether_the_stream_closes_or_sta
     let end = b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
     for (what, whole) in [
         ("closes", Reply::events([words(), end.to_vec()].concat())),
-        (
-            "stays open",
-            Reply::events([words(), end.to_vec()].concat()).stall(),
-        ),
+        ("stays open", Reply::events([words(), end.to_vec()].concat()).stall()),
     ] {
         let upstream = Upstream::start().await;
         upstream.answer(whole);
@@ -159,9 +142,7 @@ async fn r05_a_call_is_made_once_more_without_reasoning_that_the_service_has_for
     let dialect = dialect::named("openai").unwrap();
     let provider = Responses::new("main", settings, dialect, BTreeMap::new()).unwrap();
     let host = once(calling(provider)).await;
-    let first = responses::Answer::default()
-        .reasoning("Hm.")
-        .said(&["Yes."]);
+    let first = responses::Answer::default().reasoning("Hm.").said(&["Yes."]);
     upstream.answer(first.reply());
     let asks = |words: &str| turn("s", "main/gpt-5", words);
     host.run(asks("One.")).await;
@@ -212,45 +193,27 @@ async fn p14_a_wait_that_is_asked_for_within_a_stream_or_a_body_is_read() {
 async fn p15_an_account_at_its_limit_is_not_called_again_and_another_model_is() {
     let anthropic = |words: &str| anthropic::refused(400, "invalid_request_error", words);
     let gemini = |words: &str| gemini::refused(429, "RESOURCE_EXHAUSTED", words);
-    let fixture = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/cases/spend_limit.claude.1.json"
-    );
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/cases/spend_limit.claude.1.json");
     let limit: Value = serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap();
     let table = [
         (Reply::json(400, &limit), "the limit of the account"),
+        (anthropic("This organization has been disabled."), "a disabled organization"),
         (
-            anthropic("This organization has been disabled."),
-            "a disabled organization",
-        ),
-        (
-            anthropic::refused(
-                429,
-                "rate_limit_error",
-                "Extra usage is required for long context requests.",
-            ),
+            anthropic::refused(429, "rate_limit_error", "Extra usage is required for long context requests."),
             "extra usage",
         ),
-        (
-            gemini("Your prepayment credits are depleted."),
-            "prepaid credits",
-        ),
+        (gemini("Your prepayment credits are depleted."), "prepaid credits"),
     ];
     for (refusal, what) in table {
         let main = Upstream::start().await;
         main.answer(refusal);
         let other = Upstream::start().await;
         other.answer(Reply::events(
-            [
-                event(&json!({"content": "Hello."})),
-                crate::harness::upstream::finished("stop"),
-            ]
-            .concat(),
+            [event(&json!({"content": "Hello."})), crate::harness::upstream::finished("stop")].concat(),
         ));
         let settings = main.settings_for(Api::Anthropic);
         let provider = Anthropic::new("main", settings, BTreeMap::new()).unwrap();
-        let options =
-            calling(provider).provider("other", Arc::new(other.provider("other", "openai")));
+        let options = calling(provider).provider("other", Arc::new(other.provider("other", "openai")));
         let host = Host::with(options).await;
         let request = pb::ExecuteTurnRequest {
             session: Some(pb::Session {
@@ -279,10 +242,8 @@ async fn p15_an_account_at_its_limit_is_not_called_again_and_another_model_is() 
 
 /// A model with a window of 128,000 tokens at a service of this protocol.
 fn of_protocol(protocol: &str, model: &str, upstream: &Upstream) -> Options {
-    let declared = contextd::model::DeclaredModel {
-        context_window: Some(128_000),
-        ..contextd::model::DeclaredModel::default()
-    };
+    let declared =
+        contextd::model::DeclaredModel { context_window: Some(128_000), ..contextd::model::DeclaredModel::default() };
     let models: BTreeMap<_, _> = [(model.to_owned(), declared)].into();
     let options = match protocol {
         "anthropic" => {
@@ -300,48 +261,31 @@ fn of_protocol(protocol: &str, model: &str, upstream: &Upstream) -> Options {
         }
     };
     // Only the window of the model applies.
-    Options {
-        context: ContextPolicy::default(),
-        ..options
-    }
+    Options { context: ContextPolicy::default(), ..options }
 }
 
 /// A turn in a session with this model.
 fn turn_of(model: &str, words: &str) -> pb::ExecuteTurnRequest {
     pb::ExecuteTurnRequest {
-        session: Some(pb::Session {
-            model: model.to_owned(),
-            ..pb::Session::default()
-        }),
+        session: Some(pb::Session { model: model.to_owned(), ..pb::Session::default() }),
         ..turn("s", model, words)
     }
 }
 
 async fn stats(host: &Host) -> pb::ContextStats {
-    let request = pb::GetContextStatsRequest {
-        session_id: "s".to_owned(),
-        ..pb::GetContextStatsRequest::default()
-    };
+    let request = pb::GetContextStatsRequest { session_id: "s".to_owned(), ..pb::GetContextStatsRequest::default() };
     let stats = host.contexts().get_context_stats(request).await.unwrap();
     stats.into_inner().stats.unwrap()
 }
 
 /// Runs a turn with this response of the service. Returns the statistics after it and the recorded usage.
-async fn measured_by(
-    protocol: &str,
-    model: &str,
-    reply: Reply,
-) -> (pb::ContextStats, pb::UsageRecorded) {
+async fn measured_by(protocol: &str, model: &str, reply: Reply) -> (pb::ContextStats, pb::UsageRecorded) {
     let upstream = Upstream::start().await;
     upstream.answer(reply);
     let host = once(of_protocol(protocol, model, &upstream)).await;
     let request = turn_of(&format!("main/{model}"), "How is the weather?");
     let seen = host.run(request).await;
-    assert_eq!(
-        completed(&seen).reason(),
-        CompletionReason::Stop,
-        "{protocol}"
-    );
+    assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{protocol}");
     let recorded = seen.into_iter().find_map(|event| match event.payload {
         Some(Payload::UsageRecorded(recorded)) => Some(recorded),
         _ => None,
@@ -384,10 +328,7 @@ async fn p1_anthropics_last_round_is_the_size_of_the_prompt() {
     let of_round = |input: u32, output: u32| json!({"type": "message", "input_tokens": input, "output_tokens": output, "cache_read_input_tokens": 500, "cache_creation_input_tokens": 0});
     let usage = json!({"input_tokens": 404_500, "output_tokens": 943, "server_tool_use": {"web_search_requests": 10},
         "iterations": [of_round(2_479, 90), of_round(79_500, 60)]});
-    let reply = anthropic::Answer::default()
-        .said(&["Sunny."])
-        .usage(usage)
-        .reply();
+    let reply = anthropic::Answer::default().said(&["Sunny."]).usage(usage).reply();
     let (stats, recorded) = measured_by("anthropic", "claude-sonnet-4-5", reply).await;
     assert_eq!(anchor(&stats).0, 80_000);
     let size = stats.used.unwrap().tokens;
@@ -400,10 +341,7 @@ async fn p1_anthropics_last_round_is_the_size_of_the_prompt() {
 async fn p1_xais_last_round_is_the_size_of_the_prompt() {
     let usage = json!({"input_tokens": 43_321, "output_tokens": 3_405, "num_server_side_tools_used": 11,
         "context_details": {"input_tokens": 18_015, "output_tokens": 2_603}});
-    let reply = responses::Answer::default()
-        .said(&["Sunny."])
-        .usage(usage)
-        .reply();
+    let reply = responses::Answer::default().said(&["Sunny."]).usage(usage).reply();
     let (stats, recorded) = measured_by("xai", "grok-4.3", reply).await;
     assert_eq!(anchor(&stats).0, 18_015);
     assert_eq!(recorded.usage.unwrap().input_tokens, 43_321);
@@ -412,24 +350,13 @@ async fn p1_xais_last_round_is_the_size_of_the_prompt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn u02_a_report_that_is_larger_than_the_window_is_not_believed() {
     let usage = |input: u32| json!({"input_tokens": input, "output_tokens": 3});
-    for (reported, believed) in [
-        (5_000_000, false),
-        (128_001, false),
-        (100_000, false),
-        (8_000, true),
-    ] {
-        let reply = responses::Answer::default()
-            .said(&["Sunny."])
-            .usage(usage(reported))
-            .reply();
+    for (reported, believed) in [(5_000_000, false), (128_001, false), (100_000, false), (8_000, true)] {
+        let reply = responses::Answer::default().said(&["Sunny."]).usage(usage(reported)).reply();
         let (stats, recorded) = measured_by("openai", "gpt-5.1", reply).await;
         let size = stats.used.unwrap().tokens;
         assert_eq!(size > 1_000, believed, "{reported}: {size}");
         assert_eq!(recorded.estimate.is_some(), believed, "{reported}");
-        assert_eq!(
-            recorded.usage.unwrap().input_tokens.unsigned_abs(),
-            reported
-        );
+        assert_eq!(recorded.usage.unwrap().input_tokens.unsigned_abs(), reported);
     }
 }
 
@@ -461,11 +388,7 @@ async fn u02_reports_far_from_what_was_sent_change_no_size_and_compact_nothing()
             upstream.answer(reply);
             let seen = host.run(turn("s", "main/gpt-5.1", words)).await;
             assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
-            assert!(
-                !kinds(&seen).iter().any(|kind| kind.contains("compaction")),
-                "{:?}",
-                kinds(&seen)
-            );
+            assert!(!kinds(&seen).iter().any(|kind| kind.contains("compaction")), "{:?}", kinds(&seen));
             sizes.push(stats(&host).await.used.unwrap().tokens);
         }
         let first = sizes[0];
@@ -487,11 +410,7 @@ async fn p12_sources_of_an_answer_over_chat_completions_are_kept() {
         let [source] = said.citations.as_slice() else {
             panic!("{dialect}: {said:?}");
         };
-        assert_eq!(
-            (source.url.as_str(), source.title.as_str()),
-            ("https://x.y", "t"),
-            "{dialect}"
-        );
+        assert_eq!((source.url.as_str(), source.title.as_str()), ("https://x.y", "t"), "{dialect}");
         assert_eq!((source.start_byte, source.end_byte), range, "{dialect}");
     }
 }
@@ -499,9 +418,8 @@ async fn p12_sources_of_an_answer_over_chat_completions_are_kept() {
 /// The responses of a service of each protocol when its model calls a tool, when it stops after reasoning only, and
 /// when it returns text.
 fn silences() -> Vec<(&'static str, Speaks, [Reply; 3])> {
-    let chat = |delta: Value, reason| {
-        Reply::events([event(&delta), crate::harness::upstream::finished(reason)].concat())
-    };
+    let chat =
+        |delta: Value, reason| Reply::events([event(&delta), crate::harness::upstream::finished(reason)].concat());
     let arguments = json!({"q": 1});
     let call = json!({"index": 0, "id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}});
     let of_anthropic = anthropic::Answer::default;
@@ -559,19 +477,13 @@ async fn a03_a_model_that_only_thinks_is_called_once_more_then_its_turn_is_empty
         for reply in [&call, &thinks, &speaks_up] {
             upstream.answer(reply.clone());
         }
-        let twice = |upstream: &Upstream| Options {
-            call_attempts: 3,
-            ..speaks(upstream)
-        };
+        let twice = |upstream: &Upstream| Options { call_attempts: 3, ..speaks(upstream) };
         let host = Host::with(twice(&upstream)).await;
         let seen = run(&host, "How is the weather?").await;
         let end = completed(&seen);
         assert_eq!(end.reason(), CompletionReason::Stop, "{protocol}");
         assert_eq!(message_text(messages(&seen)[3]), "Sunny.", "{protocol}");
-        let retried = kinds(&seen)
-            .iter()
-            .filter(|kind| **kind == "turn_retrying")
-            .count();
+        let retried = kinds(&seen).iter().filter(|kind| **kind == "turn_retrying").count();
         assert_eq!(retried, 1, "{protocol}: {:?}", kinds(&seen));
 
         let upstream = Upstream::start().await;
@@ -625,32 +537,20 @@ async fn p12_a_picture_that_a_model_makes_is_a_part_and_goes_back_as_its_service
             "chat",
             |upstream| upstream.options("openrouter"),
             Reply::events(chat.concat()),
-            Reply::events(
-                [
-                    event(&json!({"content": "Yes."})),
-                    crate::harness::upstream::finished("stop"),
-                ]
-                .concat(),
-            ),
+            Reply::events([event(&json!({"content": "Yes."})), crate::harness::upstream::finished("stop")].concat()),
             image,
         ),
         (
             "responses",
             |upstream| speaks_responses(upstream, "openai"),
-            responses::Answer::default()
-                .said(&["Here."])
-                .item(item.clone())
-                .reply(),
+            responses::Answer::default().said(&["Here."]).item(item.clone()).reply(),
             responses::said(&["Yes."]),
             item,
         ),
         (
             "gemini",
             speaks_gemini,
-            gemini::Answer::default()
-                .said(&["Here."])
-                .part(inline.clone())
-                .reply(),
+            gemini::Answer::default().said(&["Here."]).part(inline.clone()).reply(),
             gemini::said(&["Yes."]),
             inline,
         ),
@@ -666,18 +566,10 @@ async fn p12_a_picture_that_a_model_makes_is_a_part_and_goes_back_as_its_service
         let Some(Content::Media(media)) = &parts[1].content else {
             panic!("{protocol}: {parts:?}");
         };
-        assert_eq!(
-            (parts.len(), media.media_type.as_str()),
-            (2, "image/png"),
-            "{protocol}"
-        );
+        assert_eq!((parts.len(), media.media_type.as_str()), (2, "image/png"), "{protocol}");
         assert_eq!((media.width, media.height), (1, 1), "{protocol}");
         let seen = host.run(asks("Is it a cat?")).await;
-        assert_eq!(
-            completed(&seen).reason(),
-            CompletionReason::Stop,
-            "{protocol}"
-        );
+        assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{protocol}");
         let sent = upstream.requests()[1].json.clone();
         assert!(holds(&sent, &back), "{protocol}: {sent}");
     }
@@ -686,9 +578,9 @@ async fn p12_a_picture_that_a_model_makes_is_a_part_and_goes_back_as_its_service
 /// Whether `wanted` is contained in `whole`.
 fn holds(whole: &Value, wanted: &Value) -> bool {
     let fits = match (whole, wanted) {
-        (Value::Object(whole), Value::Object(wanted)) => wanted
-            .iter()
-            .all(|(key, value)| whole.get(key).is_some_and(|it| it == value)),
+        (Value::Object(whole), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| whole.get(key).is_some_and(|it| it == value))
+        }
         (whole, wanted) => whole == wanted,
     };
     fits || match whole {
@@ -722,17 +614,12 @@ async fn p17_render_context_shows_what_a_turn_sends_that_prunes_first() {
     host.create(pb::Session {
         session_id: "s".to_owned(),
         model: "main/gpt-4o".to_owned(),
-        policy_overrides: Some(pb::Policy {
-            prune: Some(clears(pb::PruneMode::Always, 0)),
-            ..pb::Policy::default()
-        }),
+        policy_overrides: Some(pb::Policy { prune: Some(clears(pb::PruneMode::Always, 0)), ..pb::Policy::default() }),
         ..pb::Session::default()
     })
     .await;
-    let found = pb::Part {
-        content: Some(Content::ToolResult(result("c1", &"found ".repeat(2_000)))),
-        ..pb::Part::default()
-    };
+    let found =
+        pb::Part { content: Some(Content::ToolResult(result("c1", &"found ".repeat(2_000)))), ..pb::Part::default() };
     host.append(
         "s",
         vec![
@@ -784,19 +671,14 @@ async fn p9_signed_reasoning_is_not_sent_to_claude_over_a_gateway_after_other_wo
                 system_prompt: "Be kind.".to_owned(),
                 ..pb::Session::default()
             }),
-            update_mask: Some(prost_types::FieldMask {
-                paths: vec!["system_prompt".to_owned()],
-            }),
+            update_mask: Some(prost_types::FieldMask { paths: vec!["system_prompt".to_owned()] }),
             ..pb::UpdateSessionRequest::default()
         };
         host.sessions().update_session(update).await.unwrap();
         host.run(asks("Three.")).await;
         host.run(asks("Four.")).await;
         let sent = upstream.requests();
-        let thoughts: Vec<usize> = sent
-            .iter()
-            .map(|sent| sent.body.matches("c2ln").count())
-            .collect();
+        let thoughts: Vec<usize> = sent.iter().map(|sent| sent.body.matches("c2ln").count()).collect();
         let expected = if binds { [0, 1, 0, 1] } else { [0, 1, 2, 3] };
         assert_eq!(thoughts, expected, "{model}");
     }
@@ -806,10 +688,7 @@ async fn p9_signed_reasoning_is_not_sent_to_claude_over_a_gateway_after_other_wo
 async fn no_more_pictures_are_sent_than_the_service_takes_in_one_request() {
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(crate::harness::upstream::said(&["Six."])));
-    let declared = DeclaredModel {
-        input_media: Some(vec!["image/*".to_owned()]),
-        ..DeclaredModel::default()
-    };
+    let declared = DeclaredModel { input_media: Some(vec!["image/*".to_owned()]), ..DeclaredModel::default() };
     let models = [("sees".to_owned(), declared)].into();
     let groq = openai::dialect::named("groq").unwrap();
     let groq = openai::OpenAi::new("main", upstream.settings(), groq, models).unwrap();
@@ -833,9 +712,5 @@ async fn no_more_pictures_are_sent_than_the_service_takes_in_one_request() {
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     let sent = upstream.requests()[0].body.clone();
     assert_eq!(sent.matches("data:image/png").count(), 5, "{sent}");
-    assert!(
-        kinds(&seen).contains(&"unsupported_input"),
-        "{:?}",
-        kinds(&seen)
-    );
+    assert!(kinds(&seen).contains(&"unsupported_input"), "{:?}", kinds(&seen));
 }

@@ -21,17 +21,12 @@ use crate::harness::{
 
 /// A turn with the tool of these cases.
 fn asks(model: &str, words: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest {
-        tools: tools(&["look_up"]),
-        ..turn("s", &format!("main/{model}"), words)
-    }
+    pb::ExecuteTurnRequest { tools: tools(&["look_up"]), ..turn("s", &format!("main/{model}"), words) }
 }
 
 /// Runs a turn to its end. Every call gets a result.
 async fn run(host: &Host, request: pb::ExecuteTurnRequest) -> Vec<pb::Event> {
-    let seen = host
-        .run_with(request, |call| result(&call.call_id, "found"))
-        .await;
+    let seen = host.run_with(request, |call| result(&call.call_id, "found")).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     seen
 }
@@ -56,10 +51,7 @@ fn reasoning(body: &Value) -> Vec<(&'static str, String)> {
             .find_map(|field| Some((field, message[field].as_str()?.to_owned())))
             .unwrap_or_default()
     };
-    messages
-        .filter(|message| message["role"] == "assistant")
-        .map(of)
-        .collect()
+    messages.filter(|message| message["role"] == "assistant").map(of).collect()
 }
 
 /// The requests of a turn with a tool call and of the turn after it.
@@ -97,22 +89,12 @@ async fn c12_p5_kimi_reads_reasoning_beside_each_call_or_words_that_stand_for_it
     upstream.answer(answer("kimi_loop.kimi-k2.5.2.sse"));
     upstream.answer(answer("kimi_loop.kimi-k2.5.2.sse"));
     let host = Host::with(upstream.options("moonshot")).await;
-    host.create(pb::Session {
-        session_id: "s".to_owned(),
-        ..pb::Session::default()
-    })
-    .await;
-    let found = pb::Part {
-        content: Some(pb::part::Content::ToolResult(result("c1", "found"))),
-        ..pb::Part::default()
-    };
+    host.create(pb::Session { session_id: "s".to_owned(), ..pb::Session::default() }).await;
+    let found = pb::Part { content: Some(pb::part::Content::ToolResult(result("c1", "found"))), ..pb::Part::default() };
     host.append(
         "s",
         vec![
-            message(
-                pb::Role::User,
-                vec![crate::harness::requests::text("Look.")],
-            ),
+            message(pb::Role::User, vec![crate::harness::requests::text("Look.")]),
             calls(&["c1"]),
             message(pb::Role::Tool, vec![found]),
         ],
@@ -136,12 +118,7 @@ async fn c12_p5_kimi_reads_reasoning_beside_each_call_or_words_that_stand_for_it
 async fn p8_reasoning_goes_back_within_a_tool_loop_to_services_that_read_it() {
     let table = [
         ("zai", "glm_loop", "glm-4.7", "reasoning_content"),
-        (
-            "llamacpp",
-            "gpt_oss_loop",
-            "gpt-oss-20b",
-            "reasoning_content",
-        ),
+        ("llamacpp", "gpt_oss_loop", "gpt-oss-20b", "reasoning_content"),
         ("vllm", "gpt_oss_loop", "gpt-oss-120b", "reasoning"),
         ("lmstudio", "gpt_oss_loop", "gpt-oss", "reasoning"),
         ("ollama", "gpt_oss_loop", "gpt-oss", "reasoning"),
@@ -149,16 +126,9 @@ async fn p8_reasoning_goes_back_within_a_tool_loop_to_services_that_read_it() {
     ];
     for (dialect, stream, model, field) in table {
         let sent = two_turns(dialect, stream, model).await;
-        assert_eq!(
-            reasoning(&sent[1]),
-            [(field, THOUGHT.to_owned())],
-            "{dialect}"
-        );
+        assert_eq!(reasoning(&sent[1]), [(field, THOUGHT.to_owned())], "{dialect}");
         let later = reasoning(&sent[2]);
-        assert!(
-            later.iter().all(|(field, _)| field.is_empty()),
-            "{dialect}: {later:?}"
-        );
+        assert!(later.iter().all(|(field, _)| field.is_empty()), "{dialect}: {later:?}");
     }
 }
 
@@ -179,16 +149,10 @@ async fn c15_an_id_of_a_call_goes_back_as_it_was_to_the_service_that_made_it() {
         run(&host, asks("kimi-k2.5", "Look.")).await;
         let sent = upstream.requests().pop().unwrap().json;
         let messages = sent["messages"].as_array().unwrap();
-        let call = messages
-            .iter()
-            .find(|it| it["tool_calls"].is_array())
-            .unwrap();
+        let call = messages.iter().find(|it| it["tool_calls"].is_array()).unwrap();
         let result = messages.iter().find(|it| it["role"] == "tool").unwrap();
         assert_eq!(call["tool_calls"][0]["id"] == id, kept, "{dialect}: {sent}");
-        assert_eq!(
-            call["tool_calls"][0]["id"], result["tool_call_id"],
-            "{dialect}"
-        );
+        assert_eq!(call["tool_calls"][0]["id"], result["tool_call_id"], "{dialect}");
     }
 }
 
@@ -218,38 +182,23 @@ async fn a17_thinking_without_a_signature_goes_back_to_another_maker_as_it_came(
         ]
         .concat()
     };
-    let thinking = block(
-        0,
-        json!({"type": "thinking", "thinking": ""}),
-        json!({"type": "thinking_delta", "thinking": THOUGHT}),
-    );
+    let thinking =
+        block(0, json!({"type": "thinking", "thinking": ""}), json!({"type": "thinking_delta", "thinking": THOUGHT}));
     let call = block(
         1,
         json!({"type": "tool_use", "id": "t1", "name": "look_up", "input": {}}),
         json!({"type": "input_json_delta", "partial_json": "{}"}),
     );
-    let text = block(
-        0,
-        json!({"type": "text", "text": ""}),
-        json!({"type": "text_delta", "text": "done"}),
-    );
+    let text = block(0, json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": "done"}));
     let upstream = Upstream::start().await;
-    upstream.answer(Reply::events(
-        [event(start.clone()), thinking, call, end("tool_use")].concat(),
-    ));
-    upstream.answer(Reply::events(
-        [event(start), text, end("end_turn")].concat(),
-    ));
+    upstream.answer(Reply::events([event(start.clone()), thinking, call, end("tool_use")].concat()));
+    upstream.answer(Reply::events([event(start), text, end("end_turn")].concat()));
     let settings = upstream.settings_for(Api::Anthropic);
     let provider = Anthropic::new("main", settings, BTreeMap::new()).unwrap();
     let host = Host::with(calling(provider)).await;
     run(&host, asks("deepseek-v4", "Look.")).await;
     let sent = upstream.requests().pop().unwrap().json;
-    assert_eq!(
-        sent["messages"][1]["content"][0],
-        json!({"type": "thinking", "thinking": THOUGHT}),
-        "{sent}"
-    );
+    assert_eq!(sent["messages"][1]["content"][0], json!({"type": "thinking", "thinking": THOUGHT}), "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,21 +212,11 @@ async fn p4_a_gpt_that_cannot_think_beside_tools_is_called_without_and_that_is_r
         let host = Host::with(upstream.options("openai")).await;
         let seen = run(&host, asks(model, "Look.")).await;
         assert_eq!(left_out(&seen), ["generation.reasoning_effort"], "{model}");
-        let without = pb::ExecuteTurnRequest {
-            tools: tools(&[]),
-            ..asks(model, "Thanks!")
-        };
+        let without = pb::ExecuteTurnRequest { tools: tools(&[]), ..asks(model, "Thanks!") };
         run(&host, without).await;
         let sent = upstream.requests();
-        let effort: Vec<&Value> = sent
-            .iter()
-            .map(|sent| &sent.json["reasoning_effort"])
-            .collect();
-        assert_eq!(
-            effort,
-            [&json!("none"), &json!("none"), &Value::Null],
-            "{model}"
-        );
+        let effort: Vec<&Value> = sent.iter().map(|sent| &sent.json["reasoning_effort"]).collect();
+        assert_eq!(effort, [&json!("none"), &json!("none"), &Value::Null], "{model}");
     }
 }
 
@@ -286,9 +225,7 @@ async fn p7_claude_does_not_think_in_a_forced_call_and_that_is_reported() {
     for model in ["claude-opus-4-7", "claude-opus-4-6", "claude-haiku-5-5"] {
         let upstream = Upstream::start().await;
         for number in 1..=2 {
-            upstream.answer(answer(&format!(
-                "forced_and_thinking.claude-opus-4-7.{number}.sse"
-            )));
+            upstream.answer(answer(&format!("forced_and_thinking.claude-opus-4-7.{number}.sse")));
         }
         let settings = upstream.settings_for(Api::Anthropic);
         let provider = Anthropic::new("main", settings, BTreeMap::new()).unwrap();
@@ -296,9 +233,7 @@ async fn p7_claude_does_not_think_in_a_forced_call_and_that_is_reported() {
         let forced = pb::ExecuteTurnRequest {
             generation: Some(pb::Generation {
                 reasoning_effort: pb::ReasoningEffort::High.into(),
-                tool_choice: Some(pb::ToolChoice {
-                    choice: Some(Choice::ToolName("look_up".to_owned())),
-                }),
+                tool_choice: Some(pb::ToolChoice { choice: Some(Choice::ToolName("look_up".to_owned())) }),
                 ..pb::Generation::default()
             }),
             ..asks(model, "Look.")
@@ -315,36 +250,12 @@ async fn p7_claude_does_not_think_in_a_forced_call_and_that_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn p13_settings_that_a_service_refuses_are_left_out_and_reported() {
     let stops: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
-    let stops = pb::Generation {
-        stop_sequences: stops,
-        ..pb::Generation::default()
-    };
-    let effort = pb::Generation {
-        reasoning_effort: pb::ReasoningEffort::High.into(),
-        ..pb::Generation::default()
-    };
+    let stops = pb::Generation { stop_sequences: stops, ..pb::Generation::default() };
+    let effort = pb::Generation { reasoning_effort: pb::ReasoningEffort::High.into(), ..pb::Generation::default() };
     let table = [
-        (
-            "groq",
-            "groq_stops.llama-3.3-70b-versatile",
-            &stops,
-            "stop_sequences",
-            "stop",
-        ),
-        (
-            "xai",
-            "grok_effort.grok-4.20-reasoning",
-            &effort,
-            "reasoning_effort",
-            "reasoning_effort",
-        ),
-        (
-            "xai",
-            "grok_effort.grok-build-0.1",
-            &effort,
-            "reasoning_effort",
-            "reasoning_effort",
-        ),
+        ("groq", "groq_stops.llama-3.3-70b-versatile", &stops, "stop_sequences", "stop"),
+        ("xai", "grok_effort.grok-4.20-reasoning", &effort, "reasoning_effort", "reasoning_effort"),
+        ("xai", "grok_effort.grok-build-0.1", &effort, "reasoning_effort", "reasoning_effort"),
     ];
     for (dialect, stream, generation, setting, field) in table {
         let upstream = Upstream::start().await;
@@ -357,11 +268,7 @@ async fn p13_settings_that_a_service_refuses_are_left_out_and_reported() {
             ..turn("s", &format!("main/{model}"), "Hello.")
         };
         let seen = run(&host, request).await;
-        assert_eq!(
-            left_out(&seen),
-            [format!("generation.{setting}")],
-            "{stream}"
-        );
+        assert_eq!(left_out(&seen), [format!("generation.{setting}")], "{stream}");
         let sent = upstream.requests().pop().unwrap().json;
         assert_eq!(sent[field], Value::Null, "{stream}: {sent}");
     }
@@ -369,8 +276,7 @@ async fn p13_settings_that_a_service_refuses_are_left_out_and_reported() {
     let upstream = Upstream::start().await;
     upstream.answer(answer("gemini_json_and_tools.gemini-2.5-flash.1.sse"));
     let settings = upstream.settings_for(Api::Gemini);
-    let provider: Arc<dyn Provider> =
-        Arc::new(Gemini::new("main", settings, BTreeMap::new()).unwrap());
+    let provider: Arc<dyn Provider> = Arc::new(Gemini::new("main", settings, BTreeMap::new()).unwrap());
     let options = crate::harness::Options::default().provider("main", provider);
     let host = Host::with(options).await;
     let request = pb::ExecuteTurnRequest {
@@ -383,11 +289,7 @@ async fn p13_settings_that_a_service_refuses_are_left_out_and_reported() {
     let seen = run(&host, request).await;
     assert_eq!(left_out(&seen), ["generation.response_format"]);
     let sent = upstream.requests().pop().unwrap().json;
-    assert_eq!(
-        sent["generationConfig"]["responseMimeType"],
-        Value::Null,
-        "{sent}"
-    );
+    assert_eq!(sent["generationConfig"]["responseMimeType"], Value::Null, "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -404,16 +306,10 @@ async fn g04_gemini_is_sent_references_with_nothing_beside_them() {
     let host = Host::with(calling(provider)).await;
     let mut request = asks("gemini-2.5-flash", "Hello.");
     let tool = &mut request.tools.as_mut().unwrap().host_tools[0];
-    tool.input_schema = Some(pb::JsonSchema {
-        schema: Some(pb::json_schema::Schema::Json(schema.to_string())),
-    });
+    tool.input_schema = Some(pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(schema.to_string())) });
     run(&host, request).await;
     let sent = upstream.requests().pop().unwrap().json;
     let declared = &sent["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"];
-    assert_eq!(
-        declared["properties"]["at"],
-        json!({"$ref": "#/$defs/Place"}),
-        "{sent}"
-    );
+    assert_eq!(declared["properties"]["at"], json!({"$ref": "#/$defs/Place"}), "{sent}");
     assert_eq!(declared["$defs"], schema["$defs"], "{sent}");
 }

@@ -37,28 +37,20 @@ fn large_tools() -> pb::ToolSet {
         }),
         ..tool(&format!("tool_{number}"))
     };
-    pb::ToolSet {
-        host_tools: (0..15).map(described).collect(),
-        ..pb::ToolSet::default()
-    }
+    pb::ToolSet { host_tools: (0..15).map(described).collect(), ..pb::ToolSet::default() }
 }
 
 /// An update of one field.
 fn change(path: &str, session: pb::Session) -> pb::UpdateSessionRequest {
     pb::UpdateSessionRequest {
         session: Some(session),
-        update_mask: Some(FieldMask {
-            paths: vec![path.to_owned()],
-        }),
+        update_mask: Some(FieldMask { paths: vec![path.to_owned()] }),
         ..pb::UpdateSessionRequest::default()
     }
 }
 
 fn session(id: &str) -> pb::Session {
-    pb::Session {
-        session_id: id.to_owned(),
-        ..pb::Session::default()
-    }
+    pb::Session { session_id: id.to_owned(), ..pb::Session::default() }
 }
 
 /// The configuration in the blob of a session.
@@ -67,10 +59,7 @@ async fn configuration(host: &Host, session: &pb::Session) -> Value {
     assert_eq!(blob.media_type, "application/json");
     assert!(session.system_prompt.is_empty() && session.pinned_blocks.is_empty());
     assert_eq!(session.tools, None);
-    let request = pb::GetBlobRequest {
-        blob_id: blob.blob_id.clone(),
-        ..pb::GetBlobRequest::default()
-    };
+    let request = pb::GetBlobRequest { blob_id: blob.blob_id.clone(), ..pb::GetBlobRequest::default() };
     let (found, content) = host.replica.blob(request).await;
     assert_eq!(found.size_bytes, blob.size_bytes);
     serde_json::from_slice(&content).unwrap()
@@ -86,37 +75,23 @@ async fn s02_answers_with_a_large_configuration_stay_below_3_mib() {
         ..session("s")
     };
     let created = sessions
-        .create_session(pb::CreateSessionRequest {
-            session: Some(with_blocks),
-            ..pb::CreateSessionRequest::default()
-        })
+        .create_session(pb::CreateSessionRequest { session: Some(with_blocks), ..pb::CreateSessionRequest::default() })
         .await
         .unwrap()
         .into_inner();
     assert!(created.encoded_len() < MOST);
-    let with_prompt = pb::Session {
-        system_prompt: "p".repeat(MIB),
-        ..session("s")
-    };
+    let with_prompt = pb::Session { system_prompt: "p".repeat(MIB), ..session("s") };
     let request = change("system_prompt", with_prompt);
     let updated = sessions.update_session(request).await.unwrap().into_inner();
     assert!(updated.encoded_len() < MOST);
-    let with_tools = pb::Session {
-        tools: Some(large_tools()),
-        ..session("s")
-    };
+    let with_tools = pb::Session { tools: Some(large_tools()), ..session("s") };
     let request = change("tools", with_tools);
     let updated = sessions.update_session(request).await.unwrap().into_inner();
     assert!(updated.encoded_len() < MOST);
-    let get = pb::GetSessionRequest {
-        session_id: "s".to_owned(),
-    };
+    let get = pb::GetSessionRequest { session_id: "s".to_owned() };
     let read = sessions.get_session(get).await.unwrap().into_inner();
     assert!(read.encoded_len() < MOST);
-    let fork = pb::ForkSessionRequest {
-        session_id: "s".to_owned(),
-        ..pb::ForkSessionRequest::default()
-    };
+    let fork = pb::ForkSessionRequest { session_id: "s".to_owned(), ..pb::ForkSessionRequest::default() };
     let forked = sessions.fork_session(fork).await.unwrap().into_inner();
     assert!(forked.encoded_len() < MOST);
 
@@ -136,38 +111,25 @@ async fn s02_answers_with_a_large_configuration_stay_below_3_mib() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s02_a_session_that_was_read_without_its_large_fields_does_not_lose_them_when_it_is_sent_back()
- {
+async fn s02_a_session_that_was_read_without_its_large_fields_does_not_lose_them_when_it_is_sent_back() {
     let host = Host::with(Options::default()).await;
     let mut sessions = host.sessions();
-    let large = pb::Session {
-        pinned_blocks: large_blocks(),
-        ..session("s")
-    };
+    let large = pb::Session { pinned_blocks: large_blocks(), ..session("s") };
     host.create(large).await;
     let mut read = host.session("s").await;
     read.metadata = [("chat".to_owned(), "17".to_owned())].into();
-    let back = pb::UpdateSessionRequest {
-        session: Some(read.clone()),
-        ..pb::UpdateSessionRequest::default()
-    };
+    let back = pb::UpdateSessionRequest { session: Some(read.clone()), ..pb::UpdateSessionRequest::default() };
     let updated = sessions.update_session(back).await.unwrap().into_inner();
     let updated = updated.session.unwrap();
     assert_eq!(updated.metadata["chat"], "17");
     assert_eq!(updated.configuration_blob, read.configuration_blob);
 
     let copy = pb::CreateSessionRequest {
-        session: Some(pb::Session {
-            session_id: "copy".to_owned(),
-            ..read.clone()
-        }),
+        session: Some(pb::Session { session_id: "copy".to_owned(), ..read.clone() }),
         ..pb::CreateSessionRequest::default()
     };
     let refused = [
-        sessions
-            .update_session(change("pinned_blocks", read))
-            .await
-            .unwrap_err(),
+        sessions.update_session(change("pinned_blocks", read)).await.unwrap_err(),
         sessions.create_session(copy).await.unwrap_err(),
     ];
     for status in refused {
@@ -183,25 +145,16 @@ async fn s02_turns_whose_approved_arguments_are_large_stay_below_3_mib() {
     const CALLS: usize = 20;
     let host = Host::with(answering(&[json!(vec![call("send"); CALLS])])).await;
     let mut request = turn("s", MODEL, "Hello");
-    request.tools = Some(pb::ToolSet {
-        host_tools: vec![careful("send")],
-        ..pb::ToolSet::default()
-    });
+    request.tools = Some(pb::ToolSet { host_tools: vec![careful("send")], ..pb::ToolSet::default() });
     let mut stream = host.execute(request).await;
     let (head, _) = until_action(&mut stream).await;
     let calls = calls_made(&head);
     assert_eq!(calls.len(), CALLS);
     let arguments = format!(r#"{{"a":"{}"}}"#, "x".repeat(255 * 1024));
     for some in calls.chunks(10) {
-        let edited = |id: &String| pb::Approval {
-            edited_arguments_json: arguments.clone(),
-            ..approve(id)
-        };
+        let edited = |id: &String| pb::Approval { edited_arguments_json: arguments.clone(), ..approve(id) };
         let approvals = some.iter().map(edited).collect();
-        host.turns()
-            .submit_tool_results(decide("s", approvals))
-            .await
-            .unwrap();
+        host.turns().submit_tool_results(decide("s", approvals)).await.unwrap();
     }
     let id = host.session("s").await.current_turn_id;
     let turn = host.turn("s", &id).await;
@@ -215,18 +168,12 @@ async fn s02_turns_whose_approved_arguments_are_large_stay_below_3_mib() {
             continue;
         };
         by_reference += 1;
-        let request = pb::GetBlobRequest {
-            blob_id: blob.blob_id.clone(),
-            ..pb::GetBlobRequest::default()
-        };
+        let request = pb::GetBlobRequest { blob_id: blob.blob_id.clone(), ..pb::GetBlobRequest::default() };
         let (_, content) = host.replica.blob(request).await;
         assert_eq!(content, arguments.as_bytes());
     }
     assert!(by_reference > 0);
-    let list = pb::ListTurnsRequest {
-        session_id: "s".to_owned(),
-        ..pb::ListTurnsRequest::default()
-    };
+    let list = pb::ListTurnsRequest { session_id: "s".to_owned(), ..pb::ListTurnsRequest::default() };
     let listed = host.turns().list_turns(list).await.unwrap().into_inner();
     assert_eq!(listed.turns[0].pending_calls, turn.pending_calls);
 }
@@ -236,10 +183,7 @@ async fn s02_large_queued_messages_are_shown_with_previews() {
     let host = Host::with(Options::default()).await;
     host.create(session("s")).await;
     let mut request = enqueue("s", "");
-    request.message = Some(pb::InputMessage {
-        parts: vec![text(&"q".repeat(MIB)); 3],
-        ..pb::InputMessage::default()
-    });
+    request.message = Some(pb::InputMessage { parts: vec![text(&"q".repeat(MIB)); 3], ..pb::InputMessage::default() });
     let queued = host.enqueue(request).await;
     assert!(queued.encoded_len() < MOST);
     let shown = queued.queued_message.unwrap();
@@ -294,10 +238,7 @@ async fn f04_results_that_come_after_other_messages_follow_their_calls() {
         {"type": "function_call_output", "call_id": "c2", "output": "done"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Well."}]},
     ]);
-    host.sessions()
-        .append_messages(json_of(PromptFormat::OpenaiResponses, &rollout))
-        .await
-        .unwrap();
+    host.sessions().append_messages(json_of(PromptFormat::OpenaiResponses, &rollout)).await.unwrap();
     assert_eq!(
         short(&host.messages("s").await),
         [
@@ -329,10 +270,7 @@ async fn f04_calls_whose_ids_come_again_get_ids_of_their_own() {
         gave("two cats"),
     ]);
     for _ in 0..2 {
-        host.sessions()
-            .append_messages(json_of(PromptFormat::OpenaiChat, &twice))
-            .await
-            .unwrap();
+        host.sessions().append_messages(json_of(PromptFormat::OpenaiChat, &twice)).await.unwrap();
     }
     let messages = host.messages("s").await;
     let once = [

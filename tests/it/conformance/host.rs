@@ -64,16 +64,12 @@ async fn plays_the_host() {
         .chain([Fault::HurriesTools])
         .find(|known| format!("{known:?}") == fault)
         .unwrap_or(Fault::None);
-    let channel = Channel::from_shared(variable("URL"))
-        .unwrap()
-        .connect_lazy();
+    let channel = Channel::from_shared(variable("URL")).unwrap().connect_lazy();
     let shared = Shared {
         fault,
         session: variable("CONFORMANCE_SESSION"),
         turns: TurnServiceClient::new(channel),
-        lines: Arc::new(Mutex::new(
-            File::options().write(true).open("/dev/fd/3").unwrap(),
-        )),
+        lines: Arc::new(Mutex::new(File::options().write(true).open("/dev/fd/3").unwrap())),
     };
     let host = Host {
         shared: shared.clone(),
@@ -156,11 +152,7 @@ impl Shared {
             true => pb::ApprovalDecision::Deny,
             false => pb::ApprovalDecision::Approve,
         };
-        let approval = pb::Approval {
-            call_id: call.call_id,
-            decision: decision.into(),
-            ..pb::Approval::default()
-        };
+        let approval = pb::Approval { call_id: call.call_id, decision: decision.into(), ..pb::Approval::default() };
         while !self.submit(vec![], vec![approval.clone()]).await {}
     }
 
@@ -175,9 +167,7 @@ impl Shared {
         match self.turns.clone().submit_tool_results(request).await {
             Ok(response) => {
                 let receipts = response.into_inner().receipts;
-                let stale = receipts
-                    .iter()
-                    .any(|it| it.status() == pb::AnswerStatus::Stale);
+                let stale = receipts.iter().any(|it| it.status() == pb::AnswerStatus::Stale);
                 if stale && self.has(Fault::FailsOnStale) {
                     std::process::exit(7);
                 }
@@ -218,21 +208,13 @@ impl Host {
             if self.has(Fault::EndsWithTheStream) {
                 return Ok(json!({ "state": "completed", "text": self.last }));
             }
-            let passes = !matches!(
-                status.code(),
-                Code::InvalidArgument | Code::PermissionDenied
-            );
+            let passes = !matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied);
             let again = passes || self.has(Fault::RepeatsRefusals);
             if !again || self.has(Fault::NeverComesBack) {
                 return Err(status);
             }
             let asked = wait_of(&status);
-            sleep(if self.has(Fault::ComesBackEarly) {
-                BACKOFF
-            } else {
-                asked
-            })
-            .await;
+            sleep(if self.has(Fault::ComesBackEarly) { BACKOFF } else { asked }).await;
         }
     }
 
@@ -255,14 +237,8 @@ impl Host {
             session_id: self.shared.session.clone(),
             request_id,
             after_seq,
-            input: Some(pb::InputMessage {
-                parts: vec![text(input)],
-                ..pb::InputMessage::default()
-            }),
-            tools: Some(pb::ToolSet {
-                host_tools: tools(),
-                ..pb::ToolSet::default()
-            }),
+            input: Some(pb::InputMessage { parts: vec![text(input)], ..pb::InputMessage::default() }),
+            tools: Some(pb::ToolSet { host_tools: tools(), ..pb::ToolSet::default() }),
             stream: Some(pb::StreamOptions {
                 heartbeat_interval: HEARTBEAT.try_into().ok(),
                 ..pb::StreamOptions::default()
@@ -271,10 +247,7 @@ impl Host {
         }
     }
 
-    async fn read(
-        &mut self,
-        mut stream: tonic::Streaming<pb::ExecuteTurnResponse>,
-    ) -> Result<(), Status> {
+    async fn read(&mut self, mut stream: tonic::Streaming<pb::ExecuteTurnResponse>) -> Result<(), Status> {
         loop {
             let patience = match self.has(Fault::WaitsInSilence) {
                 true => Duration::from_secs(3600),
@@ -336,10 +309,7 @@ impl Host {
     }
 
     fn sync(&mut self, sync: pb::Sync) {
-        if let Some(message) = sync
-            .open_message
-            .filter(|_| !self.has(Fault::IgnoresTheRest))
-        {
+        if let Some(message) = sync.open_message.filter(|_| !self.has(Fault::IgnoresTheRest)) {
             if self.has(Fault::ShowsTextTwice) {
                 self.open = None;
             }
@@ -364,9 +334,7 @@ impl Host {
         if self.open.as_ref().is_some_and(|(open, _)| open != id) {
             self.void();
         }
-        let (_, shown) = self
-            .open
-            .get_or_insert_with(|| (id.to_owned(), String::new()));
+        let (_, shown) = self.open.get_or_insert_with(|| (id.to_owned(), String::new()));
         let known = shown.len();
         if offset > known || offset + piece.len() <= known {
             return;
@@ -408,9 +376,7 @@ impl Host {
 
 /// How long to wait after a failed call.
 fn wait_of(status: &Status) -> Duration {
-    let asked = status
-        .get_details_retry_info()
-        .and_then(|it| it.retry_delay);
+    let asked = status.get_details_retry_info().and_then(|it| it.retry_delay);
     asked.unwrap_or(BACKOFF).max(BACKOFF)
 }
 
@@ -435,10 +401,7 @@ fn tools() -> Vec<pb::Tool> {
 }
 
 fn text(text: &str) -> pb::Part {
-    pb::Part {
-        content: Some(Content::Text(text.to_owned())),
-        ..pb::Part::default()
-    }
+    pb::Part { content: Some(Content::Text(text.to_owned())), ..pb::Part::default() }
 }
 
 fn text_of(message: &pb::Message) -> String {

@@ -27,15 +27,11 @@ async fn a_client_that_vanishes_does_not_stop_its_turn() {
     let link = Link::to(Target::Tcp(served.address)).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to_address(link.address).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     link.strand();
     let ended = "select exists(select from session_run where state = 0)";
     becomes_true(&database.client().await, ended).await;
-    assert_eq!(
-        turn_of(&served, &host).await.state(),
-        pb::TurnState::Completed
-    );
+    assert_eq!(turn_of(&served, &host).await.state(), pb::TurnState::Completed);
     host.survive(&[&served]).await;
     check_slow(&host, &served).await;
 }
@@ -44,7 +40,8 @@ async fn a_client_that_vanishes_does_not_stop_its_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_never_read_do_not_block_others() {
     const READERS: usize = 100;
-    let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 }, "chunk_chars": 50 }] }] });
+    let flood =
+        json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 }, "chunk_chars": 50 }] }] });
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("flood", &flood);
     let served = place.serve_over(&database).await;
@@ -54,21 +51,13 @@ async fn clients_that_never_read_do_not_block_others() {
     let mut stalled = Vec::new();
     let mut turns = served.turns().await;
     for _ in 0..READERS {
-        let watch = pb::WatchEventsRequest {
-            session_id: "chat".into(),
-            follow: true,
-            ..Default::default()
-        };
+        let watch = pb::WatchEventsRequest { session_id: "chat".into(), follow: true, ..Default::default() };
         stalled.push(turns.watch_events(watch).await.unwrap().into_inner());
     }
     while host.next().await.unwrap().is_some() {}
     host.check_story(&served).await;
     let grown = resident(served.pid()).saturating_sub(before);
-    eprintln!(
-        "{READERS} readers that never read: {} KiB more, {} KiB each",
-        grown,
-        grown / READERS
-    );
+    eprintln!("{READERS} readers that never read: {} KiB more, {} KiB each", grown, grown / READERS);
     let mut beside = Survivor::new(asking("scripted/flood", "beside"));
     beside.survive(&[&served]).await;
     drop(stalled);
@@ -77,14 +66,8 @@ async fn clients_that_never_read_do_not_block_others() {
 /// The resident memory of a process in KiB.
 fn resident(pid: i32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap_or("0 kB");
-    line.trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap_or_default()
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse().unwrap_or_default()
 }
 
 /// Row F36
@@ -109,52 +92,29 @@ async fn abandoned_calls_leave_no_partial_state_and_no_broken_connection() {
         let session = format!("chat-{n}");
         // A turn that was admitted continues; one that was not starts now. Then the submission of its results is
         // cancelled at a random moment too.
-        let begun = served
-            .turns()
-            .await
-            .execute_turn(asking("scripted/tools", &session))
-            .await;
+        let begun = served.turns().await.execute_turn(asking("scripted/tools", &session)).await;
         drop(begun);
-        until("the calls", || async {
-            !open_calls(&database, &session).await.is_empty()
-        })
-        .await;
+        until("the calls", || async { !open_calls(&database, &session).await.is_empty() }).await;
         let calls = open_calls(&database, &session).await;
         let results: Vec<pb::ToolResult> = calls.iter().map(|call| result(call, "fine")).collect();
         let mut submission = Request::new(submit(&session, results.clone()));
         submission.set_timeout(Duration::from_micros(100 * u64::from(n)));
         let _ = served.turns().await.submit_tool_results(submission).await;
-        served
-            .turns()
-            .await
-            .submit_tool_results(submit(&session, results))
-            .await
-            .unwrap();
+        served.turns().await.submit_tool_results(submit(&session, results)).await.unwrap();
     }
     let look = database.client().await;
-    becomes_true(
-        &look,
-        "select not exists(select from session_run where state <> 0)",
-    )
-    .await;
-    let stuck = "select not exists(select from pg_stat_activity where datname = current_database() and state like 'idle in%')";
+    becomes_true(&look, "select not exists(select from session_run where state <> 0)").await;
+    let stuck =
+        "select not exists(select from pg_stat_activity where datname = current_database() and state like 'idle in%')";
     becomes_true(&look, stuck).await;
     for n in 0..MOMENTS {
         let told = events(&served, &format!("chat-{n}")).await;
         let last = told.last().unwrap().clone();
-        assert!(
-            matches!(last.payload, Some(Payload::TurnCompleted(_))),
-            "{n}: {last:?}"
-        );
+        assert!(matches!(last.payload, Some(Payload::TurnCompleted(_))), "{n}: {last:?}");
     }
     let seen = {
-        let mut stream = served
-            .turns()
-            .await
-            .execute_turn(turn("after", "scripted/tools", "Go"))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut stream =
+            served.turns().await.execute_turn(turn("after", "scripted/tools", "Go")).await.unwrap().into_inner();
         read_all(&mut stream).await
     };
     completed(&seen);
@@ -162,11 +122,6 @@ async fn abandoned_calls_leave_no_partial_state_and_no_broken_connection() {
 
 async fn open_calls(database: &TestDatabase, session: &str) -> Vec<String> {
     let sql = "select call_id::text from tool_calls where session_id = $1 and closed_at is null";
-    let rows = database
-        .client()
-        .await
-        .query(sql, &[&session])
-        .await
-        .unwrap();
+    let rows = database.client().await.query(sql, &[&session]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
 }

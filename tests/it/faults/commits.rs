@@ -43,8 +43,7 @@ async fn lost_around_the_last_commit(landed: CutPoint) {
     let (link, served) = behind(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     link.cut_at_commit(landed);
     while host.next().await.unwrap().is_some() {}
     link.was_cut(1).await;
@@ -64,21 +63,14 @@ async fn a_connection_lost_at_any_round_trip_loses_and_duplicates_nothing() {
         let mut first = Survivor::new(asking("scripted/tools", &format!("first-{landed:?}")));
         first.survive(&[&served]).await;
         for round_trip in 0..ROUND_TRIPS {
-            let mut host = Survivor::new(asking(
-                "scripted/tools",
-                &format!("chat-{landed:?}-{round_trip}"),
-            ));
+            let mut host = Survivor::new(asking("scripted/tools", &format!("chat-{landed:?}-{round_trip}")));
             link.cut_at_statement(round_trip, landed);
             host.survive(&[&served]).await;
             link.spare(); // a turn may have fewer round trips
             host.check_story(&served).await;
             assert_eq!(last_words(&host), "fine fine", "{landed:?} {round_trip}");
         }
-        assert!(
-            link.times_cut() >= ROUND_TRIPS / 2,
-            "hardly ever cut: {}",
-            link.times_cut()
-        );
+        assert!(link.times_cut() >= ROUND_TRIPS / 2, "hardly ever cut: {}", link.times_cut());
     }
 }
 
@@ -89,18 +81,14 @@ async fn a_turn_whose_grant_response_was_lost_starts_soon() {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("tools", &two_tools());
     let (link, served) = behind(&place, &database).await;
-    for (session, delivery) in [
-        ("start", Delivery::Asap),
-        ("interrupt", Delivery::Interrupt),
-    ] {
+    for (session, delivery) in [("start", Delivery::Asap), ("interrupt", Delivery::Interrupt)] {
         let mut host = Survivor::new(asking("scripted/tools", session));
         if delivery == Delivery::Asap {
             host.survive(&[&served]).await;
         } else {
             // While it waits for tools, it has no owner. The replica that interrupts it becomes its owner.
             host.send_to(&served).await.unwrap();
-            host.until(|payload| matches!(payload, Payload::ActionRequired(_)))
-                .await;
+            host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
         }
         // A reset connection may end the transaction before its commit, so this one only stalls.
         link.strand_at_commit(CutPoint::After);
@@ -120,12 +108,7 @@ async fn a_turn_whose_grant_response_was_lost_starts_soon() {
             if all.iter().filter(|event| is_end(event)).count() >= ends {
                 break;
             }
-            assert!(
-                begun.elapsed() < TEST_TIMEOUT,
-                "{session}: {:?}, {}",
-                kinds(&all),
-                served.log_text()
-            );
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{session}: {:?}, {}", kinds(&all), served.log_text());
             tokio::time::sleep(std::time::Duration::from_millis(20)).await; // no notification is sent
         }
         let all = events(&served, session).await;
@@ -138,10 +121,7 @@ async fn a_turn_whose_grant_response_was_lost_starts_soon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_of_an_mcp_server_begins_although_the_answer_that_requested_it_was_lost() {
     let server = McpServer::start().await;
-    let settings = format!(
-        "{PATIENT}\n[mcp.played]\nurl = \"{}\"\ntoken = \"{TOKEN}\"\n",
-        server.url()
-    );
+    let settings = format!("{PATIENT}\n[mcp.played]\nurl = \"{}\"\ntoken = \"{TOKEN}\"\n", server.url());
     let steps = json!({"steps": [
         {"when": {"call": 0}, "say": [call("echo")]},
         {"say": [{"text": "{{result:echo}}"}]},
@@ -149,22 +129,12 @@ async fn a_call_of_an_mcp_server_begins_although_the_answer_that_requested_it_wa
     let database = TestDatabase::new().await;
     let place = Place::new(&settings).script("it", &steps);
     let (link, served) = behind(&place, &database).await;
-    let played = pb::McpServerTools {
-        server: "played".to_owned(),
-        requires_approval: true,
-        ..pb::McpServerTools::default()
-    };
-    let tools = pb::ToolSet {
-        mcp_servers: vec![played],
-        ..pb::ToolSet::default()
-    };
-    let mut host = Survivor::new(pb::ExecuteTurnRequest {
-        tools: Some(tools),
-        ..turn("chat", MODEL, "Hello")
-    });
+    let played =
+        pb::McpServerTools { server: "played".to_owned(), requires_approval: true, ..pb::McpServerTools::default() };
+    let tools = pb::ToolSet { mcp_servers: vec![played], ..pb::ToolSet::default() };
+    let mut host = Survivor::new(pb::ExecuteTurnRequest { tools: Some(tools), ..turn("chat", MODEL, "Hello") });
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::ActionRequired(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
     let asked = host.seen.iter().find_map(|event| match &event.payload {
         Some(Payload::ApprovalRequested(pending)) => pending.call.clone(),
         _ => None,
@@ -178,28 +148,18 @@ async fn a_call_of_an_mcp_server_begins_although_the_answer_that_requested_it_wa
     let lost = served.turns().await.submit_tool_results(request).await;
     assert_eq!(refusal(&lost.unwrap_err()).reason, "DATABASE_UNAVAILABLE");
     link.was_cut(1).await;
-    until("the turn to end", || async {
-        events(&served, "chat").await.iter().any(is_end)
-    })
-    .await;
+    until("the turn to end", || async { events(&served, "chat").await.iter().any(is_end) }).await;
     assert_eq!(server.begun(), ["echo"]);
 }
 
 /// Row F6: requests on a broken connection fail immediately, and a turn that started without a response continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_cut_again_and_again_lose_nothing() {
-    let place = Place::new(PATIENT)
-        .script("tools", &two_tools())
-        .script("slow", &slow());
+    let place = Place::new(PATIENT).script("tools", &two_tools()).script("slow", &slow());
     let database = TestDatabase::new().await;
     let (link, served) = behind(&place, &database).await;
     let mut hosts: Vec<Survivor> = (0..6)
-        .map(|n| {
-            Survivor::new(asking(
-                ["scripted/tools", "scripted/slow"][n % 2],
-                &format!("chat-{n}"),
-            ))
-        })
+        .map(|n| Survivor::new(asking(["scripted/tools", "scripted/slow"][n % 2], &format!("chat-{n}"))))
         .collect();
     let cutting = async {
         for _ in 0..15 {
@@ -207,20 +167,11 @@ async fn connections_that_are_cut_again_and_again_lose_nothing() {
             link.cut();
         }
     };
-    tokio::join!(
-        cutting,
-        all(hosts
-            .iter_mut()
-            .map(async |host| host.survive(&[&served]).await))
-    );
+    tokio::join!(cutting, all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)));
     for host in &hosts {
         host.check_story(&served).await;
     }
-    assert!(
-        !served.log_text().contains("panicked"),
-        "{}",
-        served.log_text()
-    );
+    assert!(!served.log_text().contains("panicked"), "{}", served.log_text());
 }
 
 /// Rows F2 and F6: a response survives the loss of the connection on which it was to be committed, without an error in
@@ -232,29 +183,17 @@ async fn a_streaming_answer_survives_a_database_disconnect_without_an_error() {
     let (link, served) = behind(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     link.close();
     until("the turn to need the database", || async {
-        [
-            "retrying a database access of a turn",
-            "turn stopped on this replica",
-        ]
-        .iter()
-        .any(|words| served.log_text().contains(words))
+        ["retrying a database access of a turn", "turn stopped on this replica"]
+            .iter()
+            .any(|words| served.log_text().contains(words))
     })
     .await;
     link.open();
     host.survive(&[&served]).await;
     check_slow(&host, &served).await;
-    assert_eq!(
-        recoveries(&host.seen),
-        [],
-        "its owner went on, and its model was not asked again"
-    );
-    assert!(
-        !served.log_text().contains("ERROR"),
-        "{}",
-        served.log_text()
-    );
+    assert_eq!(recoveries(&host.seen), [], "its owner went on, and its model was not asked again");
+    assert!(!served.log_text().contains("ERROR"), "{}", served.log_text());
 }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use contextd::pb;
-use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::harness::{
     Host, Options, Replica, TestDatabase, as_worker,
@@ -20,8 +18,7 @@ use crate::harness::{
 use super::{all, becomes_true, free_port};
 
 /// Connections of contextd in the database.
-const OURS: &str =
-    "from pg_stat_activity where datname = current_database() and application_name = 'contextd'";
+const OURS: &str = "from pg_stat_activity where datname = current_database() and application_name = 'contextd'";
 
 fn hosts(count: usize, prefix: &str) -> Vec<Survivor> {
     let host = |n: usize| {
@@ -48,17 +45,11 @@ async fn turns_of_a_replica_that_gets_three_connections_end() {
     .script("tools", &two_tools());
     let first = large.serve_over(&cluster.database()).await;
     let mut before = hosts(24, "before");
-    all(before
-        .iter_mut()
-        .map(async |host| host.survive(&[&first]).await))
-    .await;
+    all(before.iter_mut().map(async |host| host.survive(&[&first]).await)).await;
     becomes_true(&look, &format!("select count(*) >= 7 {OURS}")).await;
     let second = small.serve_over(&cluster.database()).await;
     let mut turns = hosts(8, "chat");
-    all(turns
-        .iter_mut()
-        .map(async |host| host.survive(&[&second]).await))
-    .await;
+    all(turns.iter_mut().map(async |host| host.survive(&[&second]).await)).await;
     for host in &turns {
         host.check_story(&second).await;
     }
@@ -83,12 +74,7 @@ async fn connections_that_nothing_uses_are_closed() {
     let served = place.serve_over(&database).await;
     let mut turns = hosts(16, "chat");
     let many = async { becomes_true(&look, &format!("select count(*) > 6 {OURS}")).await };
-    tokio::join!(
-        many,
-        all(turns
-            .iter_mut()
-            .map(async |host| host.survive(&[&served]).await))
-    );
+    tokio::join!(many, all(turns.iter_mut().map(async |host| host.survive(&[&served]).await)));
     // One per pool, and the listening connection.
     becomes_true(&look, &format!("select count(*) <= 3 {OURS}")).await;
 }
@@ -98,17 +84,11 @@ async fn connections_that_nothing_uses_are_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_run_with_a_pool_of_one() {
     let database = TestDatabase::new().await;
-    let place = Place::new("[database]\npool_size = 1\n")
-        .script("slow", &slow())
-        .script("tools", &two_tools());
+    let place = Place::new("[database]\npool_size = 1\n").script("slow", &slow()).script("tools", &two_tools());
     let (first, second) = crate::harness::survivor::pair(&place, &database).await;
     let mut turns = hosts(24, "chat");
     let replicas = [&first, &second];
-    all(turns
-        .iter_mut()
-        .enumerate()
-        .map(async |(n, host)| host.survive(&[replicas[n % 2]]).await))
-    .await;
+    all(turns.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
     for host in &turns {
         host.check_story(&first).await;
         assert_eq!(crate::harness::survivor::recoveries(&host.seen), []);
@@ -118,11 +98,7 @@ async fn turns_run_with_a_pool_of_one() {
 /// Makes the statement that reads a turn terminate its connection.
 fn unreadable(sql: &'static str) -> &'static str {
     if sql.contains("store::turn_read::owned") {
-        let broken = sql.replacen(
-            "select ",
-            "select pg_terminate_backend(pg_backend_pid()), ",
-            1,
-        );
+        let broken = sql.replacen("select ", "select pg_terminate_backend(pg_backend_pid()), ", 1);
         broken.leak()
     } else {
         sql
@@ -137,11 +113,7 @@ async fn a_turn_that_its_owner_cannot_read_is_left_to_another_replica() {
         max_takeovers: 1000,
         ..answering(&[serde_json::json!([{"text": "Hello."}])])
     };
-    let broken = Options {
-        session_memory: 0,
-        replace: Some(unreadable),
-        ..options()
-    };
+    let broken = Options { session_memory: 0, replace: Some(unreadable), ..options() };
     let first = Host::with(broken).await;
     let second = first.beside(options()).await;
     let _stream = first.execute(turn("s", MODEL, "Hi")).await;
@@ -150,10 +122,7 @@ async fn a_turn_that_its_owner_cannot_read_is_left_to_another_replica() {
         session.state() == pb::SessionState::Idle
     })
     .await;
-    assert_eq!(
-        outline(&second.messages("s").await),
-        ["USER: \"Hi\"", "ASSISTANT: \"Hello.\""]
-    );
+    assert_eq!(outline(&second.messages("s").await), ["USER: \"Hi\"", "ASSISTANT: \"Hello.\""]);
 }
 
 /// Row F43: leases and heartbeats reach the database, requests do not.
@@ -161,10 +130,7 @@ async fn a_turn_that_its_owner_cannot_read_is_left_to_another_replica() {
 async fn a_replica_without_a_connection_for_requests_is_not_ready() {
     const PATIENCE: Duration = Duration::from_secs(2);
     let cluster = Cluster::start(&[]).await;
-    let options = Options {
-        row_security: true,
-        ..Options::default()
-    };
+    let options = Options { row_security: true, ..Options::default() };
     let replica = Replica::start(&cluster.database(), options).await;
     let service = "readiness".to_owned();
     let mut client = HealthClient::new(replica.channel().await);
@@ -173,9 +139,7 @@ async fn a_replica_without_a_connection_for_requests_is_not_ready() {
     becomes(&mut health, ServingStatus::Serving).await;
 
     let look = cluster.database().client().await;
-    look.batch_execute("alter role contextd_tenant rename to renamed")
-        .await
-        .unwrap();
+    look.batch_execute("alter role contextd_tenant rename to renamed").await.unwrap();
     let end = format!("select pg_terminate_backend(pid) {OURS}");
     look.batch_execute(&end).await.unwrap();
     becomes(&mut health, ServingStatus::NotServing).await;
@@ -185,9 +149,7 @@ async fn a_replica_without_a_connection_for_requests_is_not_ready() {
     let pinged = as_worker(store.ping(PATIENCE)).await;
     assert!(pinged.is_err() && leases_work().await, "{pinged:?}");
 
-    look.batch_execute("alter role renamed rename to contextd_tenant")
-        .await
-        .unwrap();
+    look.batch_execute("alter role renamed rename to contextd_tenant").await.unwrap();
     becomes(&mut health, ServingStatus::Serving).await;
     as_worker(store.ping(PATIENCE)).await.unwrap();
 }

@@ -24,9 +24,7 @@ use super::{PATIENT, all, check_slow, commits::behind, last_words};
 /// A separate PostgreSQL, and a contextd that reaches it through a link wherever it is restarted.
 async fn scene(settings: &str) -> (Cluster, Link, Served, Place) {
     let cluster = Cluster::start(&[]).await;
-    let place = Place::new(settings)
-        .script("slow", &slow())
-        .script("tools", &two_tools());
+    let place = Place::new(settings).script("slow", &slow()).script("tools", &two_tools());
     let link = Link::to(cluster.target()).await;
     let served = place.serve_over(&link.database(&cluster.database())).await;
     (cluster, link, served, place)
@@ -40,44 +38,23 @@ async fn outage(signal: Signal, down: Duration) {
     becomes(&mut ready, ServingStatus::Serving).await;
     becomes(&mut live, ServingStatus::Serving).await;
     let mut hosts: Vec<Survivor> = (0..6)
-        .map(|n| {
-            Survivor::new(asking(
-                ["scripted/slow", "scripted/tools"][n % 2],
-                &format!("chat-{n}"),
-            ))
-        })
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
-            .await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
     }
     cluster.end(signal).await;
     becomes(&mut ready, ServingStatus::NotServing).await;
     let begun = Instant::now();
-    let refused = served
-        .turns()
-        .await
-        .execute_turn(turn("late", "scripted/slow", "Go"))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (refused.code(), refusal(&refused).reason.as_str()),
-        (Code::Unavailable, "DATABASE_UNAVAILABLE")
-    );
-    assert!(
-        begun.elapsed() < Duration::from_secs(5),
-        "a refusal took {:?}",
-        begun.elapsed()
-    );
+    let refused = served.turns().await.execute_turn(turn("late", "scripted/slow", "Go")).await.unwrap_err();
+    assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
+    assert!(begun.elapsed() < Duration::from_secs(5), "a refusal took {:?}", begun.elapsed());
     tokio::time::sleep(down).await; // the duration of the outage
     cluster.restart().await;
     link.lead_to(cluster.target());
     becomes(&mut ready, ServingStatus::Serving).await;
-    all(hosts
-        .iter_mut()
-        .map(async |host| host.survive(&[&served]).await))
-    .await;
+    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
     for host in &hosts {
         host.check_story(&served).await;
         for (cause, _) in recoveries(&host.seen) {
@@ -128,8 +105,7 @@ async fn a_minute_without_postgresql_needs_no_restart() {
         .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
-            .await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
     }
     cluster.end(Signal::SIGINT).await;
     becomes(&mut ready, ServingStatus::NotServing).await;
@@ -140,10 +116,7 @@ async fn a_minute_without_postgresql_needs_no_restart() {
         let request = turn("late", "scripted/slow", "Go");
         let refused = served.turns().await.execute_turn(request).await;
         let refused = refused.unwrap_err();
-        assert_eq!(
-            (refused.code(), refusal(&refused).reason.as_str()),
-            (Code::Unavailable, "DATABASE_UNAVAILABLE")
-        );
+        assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
         assert!(refused.get_error_details().retry_info().is_some());
         tokio::time::sleep(Duration::from_millis(500)).await; // the interval of the probes
     }
@@ -151,10 +124,7 @@ async fn a_minute_without_postgresql_needs_no_restart() {
     link.lead_to(cluster.target());
     becomes(&mut ready, ServingStatus::Serving).await;
     assert_eq!(probe(admin, "/readyz").await, 200);
-    all(hosts
-        .iter_mut()
-        .map(async |host| host.survive(&[&served]).await))
-    .await;
+    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
     for host in &hosts {
         host.check_story(&served).await;
     }
@@ -170,26 +140,17 @@ async fn silently_dead_connections_are_detected_and_replaced() {
     let (link, served) = behind(&place, &database).await;
     let mut ready = served.health().await;
     becomes(&mut ready, ServingStatus::Serving).await;
-    let mut hosts: Vec<Survivor> = (0..4)
-        .map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}"))))
-        .collect();
+    let mut hosts: Vec<Survivor> =
+        (0..4).map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}")))).collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-            .await;
+        host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     }
     link.strand();
     let stranded = Instant::now();
-    all(hosts
-        .iter_mut()
-        .map(async |host| host.survive(&[&served]).await))
-    .await;
+    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
     // A statement may take 2 s here, and its response another 2 s.
-    assert!(
-        stranded.elapsed() < Duration::from_secs(15),
-        "noticed only after {:?}",
-        stranded.elapsed()
-    );
+    assert!(stranded.elapsed() < Duration::from_secs(15), "noticed only after {:?}", stranded.elapsed());
     for host in &hosts {
         check_slow(host, &served).await;
     }
@@ -199,30 +160,19 @@ async fn silently_dead_connections_are_detected_and_replaced() {
 /// at another address represents the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_old_one() {
-    eprintln!(
-        "skipped: streaming replication; the old primary is a server that was made read-only"
-    );
+    eprintln!("skipped: streaming replication; the old primary is a server that was made read-only");
     let (mut cluster, link, served, _place) = scene(PATIENT).await;
     let mut ready = served.health().await;
     becomes(&mut ready, ServingStatus::Serving).await;
     let mut hosts: Vec<Survivor> = (0..4)
-        .map(|n| {
-            Survivor::new(asking(
-                ["scripted/slow", "scripted/tools"][n % 2],
-                &format!("chat-{n}"),
-            ))
-        })
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
-            .await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
     }
     let old = cluster.database().client().await;
-    for order in [
-        "alter system set default_transaction_read_only = on",
-        "select pg_reload_conf()",
-    ] {
+    for order in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {
         old.batch_execute(order).await.unwrap();
     }
     // PostgreSQL reloads its settings a moment later. Until then it admits turns.
@@ -236,23 +186,14 @@ async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_o
         unreachable!("PostgreSQL takes writes for ever")
     };
     let refused = refused.await;
-    assert_eq!(
-        (refused.code(), refusal(&refused).reason.as_str()),
-        (Code::Unavailable, "DATABASE_UNAVAILABLE")
-    );
-    for order in [
-        "set default_transaction_read_only = off",
-        "alter system reset default_transaction_read_only",
-    ] {
+    assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
+    for order in ["set default_transaction_read_only = off", "alter system reset default_transaction_read_only"] {
         old.batch_execute(order).await.unwrap();
     }
     cluster.end(Signal::SIGINT).await;
     cluster.restart().await;
     link.lead_to(cluster.target());
-    all(hosts
-        .iter_mut()
-        .map(async |host| host.survive(&[&served]).await))
-    .await;
+    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
     for host in &hosts {
         host.check_story(&served).await;
     }

@@ -31,23 +31,14 @@ struct LittleDisk<'a>(&'a Path);
 
 impl<'a> LittleDisk<'a> {
     async fn at(path: &'a Path) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=200m", "tmpfs"])
-            .arg(path)
-            .output()
-            .await;
-        mounted
-            .is_ok_and(|output| output.status.success())
-            .then_some(Self(path))
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=200m", "tmpfs"]).arg(path).output().await;
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(path))
     }
 }
 
 impl Drop for LittleDisk<'_> {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("umount")
-            .arg("-l")
-            .arg(self.0)
-            .output();
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0).output();
     }
 }
 
@@ -56,14 +47,11 @@ async fn counted(admin: u16, metric: &str, label: &str) -> bool {
     let page = reqwest::get(format!("http://127.0.0.1:{admin}/metrics")).await;
     let page = page.unwrap().text().await.unwrap();
     let is_it = |line: &str| line.starts_with(metric) && line.contains(label);
-    page.lines()
-        .any(|line| is_it(line) && !line.ends_with(" 0"))
+    page.lines().any(|line| is_it(line) && !line.ends_with(" 0"))
 }
 
 async fn before(cluster: &Cluster, settings: &str) -> (Place, Served) {
-    let place = Place::new(settings)
-        .script("slow", &slow())
-        .script("tools", &two_tools());
+    let place = Place::new(settings).script("slow", &slow()).script("tools", &two_tools());
     let served = place.serve_over(&cluster.database()).await;
     becomes(&mut served.health().await, ServingStatus::Serving).await;
     (place, served)
@@ -73,10 +61,7 @@ async fn before(cluster: &Cluster, settings: &str) -> (Place, Served) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_fails_writes_and_loses_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let Some(disk) = LittleDisk::at(root.path())
-        .await
-        .filter(|_| geteuid().is_root())
-    else {
+    let Some(disk) = LittleDisk::at(root.path()).await.filter(|_| geteuid().is_root()) else {
         eprintln!("skipped: no little disk can be mounted here");
         return;
     };
@@ -86,15 +71,9 @@ async fn a_full_disk_fails_writes_and_loses_nothing() {
     let (_place, served) = before(&cluster, &settings).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     let mut megabytes = 0;
-    while fs::write(
-        root.path().join(format!("ballast-{megabytes}")),
-        vec![1; 1 << 20],
-    )
-    .is_ok()
-    {
+    while fs::write(root.path().join(format!("ballast-{megabytes}")), vec![1; 1 << 20]).is_ok() {
         megabytes += 1;
     }
     let large = |n: u32| {
@@ -110,15 +89,9 @@ async fn a_full_disk_fails_writes_and_loses_nothing() {
         }
     }
     let refused = refused.expect("there was room for everything");
-    assert_eq!(
-        (refused.code(), refusal(&refused).reason.as_str()),
-        (Code::Unavailable, "DATABASE_UNAVAILABLE")
-    );
+    assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
     assert_eq!(refused.message(), "the database's disk is full");
-    let (metric, label) = (
-        "db_client_operation_duration_seconds_count{",
-        "error_type=\"disk_full\"",
-    );
+    let (metric, label) = ("db_client_operation_duration_seconds_count{", "error_type=\"disk_full\"");
     assert!(counted(admin, metric, label).await);
     for n in 0..=megabytes {
         let _ = fs::remove_file(root.path().join(format!("ballast-{n}")));
@@ -143,50 +116,22 @@ impl Tampering {
     async fn with(cluster: &Cluster, how: &str, mark: &str) -> Option<Self> {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut strace = Command::new("strace");
-        strace.args([
-            "-f",
-            "-qq",
-            "-e",
-            "trace=fdatasync",
-            "-e",
-            &format!("inject=fdatasync:{how}"),
-            "-o",
-        ]);
-        strace
-            .arg(log.path())
-            .args(["-p", &cluster.postmaster().to_string()])
-            .kill_on_drop(true);
-        let strace = strace
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
+        strace.args(["-f", "-qq", "-e", "trace=fdatasync", "-e", &format!("inject=fdatasync:{how}"), "-o"]);
+        strace.arg(log.path()).args(["-p", &cluster.postmaster().to_string()]).kill_on_drop(true);
+        let strace = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
         let traced = format!("/proc/{}/status", cluster.postmaster());
-        let attached = || async {
-            !fs::read_to_string(&traced)
-                .unwrap_or_default()
-                .contains("TracerPid:\t0\n")
-        };
+        let attached = || async { !fs::read_to_string(&traced).unwrap_or_default().contains("TracerPid:\t0\n") };
         let waited = tokio::time::timeout(Duration::from_secs(5), until("strace", attached)).await;
-        waited.is_ok().then_some(Self {
-            strace,
-            log,
-            mark: mark.to_owned(),
-        })
+        waited.is_ok().then_some(Self { strace, log, mark: mark.to_owned() })
     }
 
     fn injected(&self) -> bool {
-        fs::read_to_string(self.log.path())
-            .unwrap_or_default()
-            .contains(&self.mark)
+        fs::read_to_string(self.log.path()).unwrap_or_default().contains(&self.mark)
     }
 
     async fn end(mut self) {
         let pid = i32::try_from(self.strace.id().unwrap()).unwrap();
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(pid),
-            nix::sys::signal::Signal::SIGTERM,
-        );
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
         let _ = tokio::time::timeout(TEST_TIMEOUT, self.strace.wait()).await;
     }
 }
@@ -201,23 +146,13 @@ async fn a_failed_fsync_is_a_crash_and_loses_nothing() {
     };
     let (_place, served) = before(&cluster, PATIENT).await;
     let mut hosts: Vec<Survivor> = (0..4)
-        .map(|n| {
-            Survivor::new(asking(
-                ["scripted/slow", "scripted/tools"][n % 2],
-                &format!("chat-{n}"),
-            ))
-        })
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();
     let breaking = async {
         until("a failed flush", || async { tampering.injected() }).await;
         tampering.end().await;
     };
-    tokio::join!(
-        breaking,
-        all(hosts
-            .iter_mut()
-            .map(async |host| host.survive(&[&served]).await))
-    );
+    tokio::join!(breaking, all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)));
     for host in &hosts {
         host.check_story(&served).await;
     }
@@ -231,24 +166,12 @@ async fn slow_commits_do_not_lose_leases() {
         eprintln!("skipped: no strace that may be used");
         return;
     };
-    let (_place, served) = before(
-        &cluster,
-        "[turn]\nlease_ttl = '10s'\npoll_interval = '50ms'\n",
-    )
-    .await;
+    let (_place, served) = before(&cluster, "[turn]\nlease_ttl = '10s'\npoll_interval = '50ms'\n").await;
     let mut hosts: Vec<Survivor> = (0..20)
-        .map(|n| {
-            Survivor::new(asking(
-                ["scripted/slow", "scripted/tools"][n % 2],
-                &format!("chat-{n}"),
-            ))
-        })
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();
     let begun = Instant::now();
-    all(hosts
-        .iter_mut()
-        .map(async |host| host.survive(&[&served]).await))
-    .await;
+    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
     eprintln!("20 turns with commits of 20 ms took {:?}", begun.elapsed());
     assert!(tampering.injected());
     for host in &hosts {

@@ -27,9 +27,7 @@ use crate::harness::{
     process::{Place, Served},
     proxy::Traffic,
     requests::turn,
-    survivor::{
-        LONG_LEASE, SHORT_LEASE, Survivor, asking, becomes, pair, recoveries, slow, two_tools,
-    },
+    survivor::{LONG_LEASE, SHORT_LEASE, Survivor, asking, becomes, pair, recoveries, slow, two_tools},
     unary::unary_calls,
 };
 
@@ -59,29 +57,18 @@ async fn a_turn_is_handed_over_at_its_step_boundary() {
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/steps", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     first.terminate();
     assert_eq!(host.cut_off().await.code(), Code::Unavailable);
     ends_well(first).await;
     host.survive(&[&second]).await;
     host.check_story(&second).await;
     assert_eq!(
-        recoveries(&host.seen)
-            .iter()
-            .map(|(cause, _)| *cause)
-            .collect::<Vec<_>>(),
+        recoveries(&host.seen).iter().map(|(cause, _)| *cause).collect::<Vec<_>>(),
         [pb::RecoveryCause::HandedOver]
     );
-    let steps: Vec<_> = messages(&host.seen)
-        .iter()
-        .map(|message| message_text(message))
-        .collect();
-    assert_eq!(
-        steps.iter().filter(|words| *words == super::WORDS).count(),
-        1,
-        "{steps:?}"
-    );
+    let steps: Vec<_> = messages(&host.seen).iter().map(|message| message_text(message)).collect();
+    assert_eq!(steps.iter().filter(|words| *words == super::WORDS).count(), 1, "{steps:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,8 +84,7 @@ async fn a_drain_fails_readiness_refuses_new_work_and_ends_streams_with_their_po
     becomes(&mut live, ServingStatus::Serving).await;
     let mut host = Survivor::new(asking("scripted/stall", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     let mut turns = first.turns().await;
 
     first.terminate();
@@ -107,35 +93,21 @@ async fn a_drain_fails_readiness_refuses_new_work_and_ends_streams_with_their_po
     let mut early = Survivor::new(asking("scripted/slow", "early"));
     early.send_to(&first).await.unwrap();
     let told = host.cut_off().await;
-    assert_eq!(
-        (told.code(), refusal(&told).reason.as_str()),
-        (Code::Unavailable, "DRAINING")
-    );
-    let late = turns
-        .execute_turn(turn("late", "scripted/slow", "Go"))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (late.code(), refusal(&late).reason.as_str()),
-        (Code::Unavailable, "DRAINING")
-    );
+    assert_eq!((told.code(), refusal(&told).reason.as_str()), (Code::Unavailable, "DRAINING"));
+    let late = turns.execute_turn(turn("late", "scripted/slow", "Go")).await.unwrap_err();
+    assert_eq!((late.code(), refusal(&late).reason.as_str()), (Code::Unavailable, "DRAINING"));
     ends_well(first).await;
     early.survive(&[&second]).await;
     check_slow(&early, &second).await;
     host.send_to(&second).await.unwrap(); // after the last event that it has received
-    host.until(|payload| matches!(payload, Payload::TurnRecovered(_)))
-        .await;
-    assert_eq!(
-        recoveries(&host.seen),
-        [(pb::RecoveryCause::HandedOver, 2)],
-        "{:?}",
-        kinds(&host.seen)
-    );
+    host.until(|payload| matches!(payload, Payload::TurnRecovered(_))).await;
+    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::HandedOver, 2)], "{:?}", kinds(&host.seen));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_clients_do_not_delay_a_drain() {
-    let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
+    let flood =
+        json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
     let place = Place::new(&draining("drain_timeout = '200ms'\n")).script("flood", &flood);
     let database = TestDatabase::new().await;
     let served = place.serve_over(&database).await;
@@ -145,8 +117,7 @@ async fn hanging_clients_do_not_delay_a_drain() {
     rude.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
     let mut host = Survivor::new(asking("scripted/flood", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::StepStarted(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
     served.terminate();
     let took = ends_well(served).await;
     assert!(took < Duration::from_secs(5), "it took {took:?}");
@@ -160,8 +131,7 @@ async fn an_unresponsive_database_does_not_delay_a_drain() {
     let (link, served) = behind(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     link.all_traffic(Traffic::Stalls);
     served.terminate();
     let took = ends_well(served).await;
@@ -201,11 +171,7 @@ impl Provider for Uncountable {
 
     fn call(&self, _prompt: Arc<Prompt>) -> ResponseStream {
         self.called.store(true, Ordering::SeqCst);
-        let usage = Usage {
-            input: 100,
-            output: 10,
-            ..Usage::default()
-        };
+        let usage = Usage { input: 100, output: 10, ..Usage::default() };
         let finish = Finish {
             reason: FinishReason::Stop,
             provider_reason: String::new(),
@@ -216,10 +182,7 @@ impl Provider for Uncountable {
             prompt_usage: None,
             prompt_fingerprint: None,
         };
-        Box::pin(tokio_stream::iter([
-            Ok(Chunk::Text("Fine.".to_owned())),
-            Ok(Chunk::Finished(finish)),
-        ]))
+        Box::pin(tokio_stream::iter([Ok(Chunk::Text("Fine.".to_owned())), Ok(Chunk::Finished(finish))]))
     }
 }
 
@@ -229,10 +192,7 @@ async fn counting_what_a_call_taught_does_not_delay_a_drain() {
     let provider = Arc::clone(&service) as Arc<dyn Provider>;
     let host = Host::with(Options::default().provider("slow", provider)).await;
     host.run(turn("s", "slow/any", "Hello")).await;
-    until("the prompt is being counted", || async {
-        service.counts.load(Ordering::SeqCst)
-    })
-    .await;
+    until("the prompt is being counted", || async { service.counts.load(Ordering::SeqCst) }).await;
     let begun = Instant::now();
     host.replica.drain(Duration::from_secs(20)).await;
     let took = begun.elapsed();
@@ -247,19 +207,11 @@ async fn a_rolling_restart_under_load_costs_no_turn_an_attempt() {
     let place = Place::new(&draining("drain_timeout = '300ms'\n"));
     let place = place.script("slow", &slow()).script("tools", &two_tools());
     let database = TestDatabase::new().await;
-    let (one, two, three) = tokio::join!(
-        place.serve_over(&database),
-        place.serve_over(&database),
-        place.serve_over(&database)
-    );
+    let (one, two, three) =
+        tokio::join!(place.serve_over(&database), place.serve_over(&database), place.serve_over(&database));
     let addresses = [one.address, two.address, three.address];
     let mut hosts: Vec<Survivor> = (0..18)
-        .map(|n| {
-            Survivor::new(asking(
-                ["scripted/slow", "scripted/tools"][n % 2],
-                &format!("chat-{n}"),
-            ))
-        })
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();
     let restarting = async {
         let mut fresh = Vec::new();
@@ -296,27 +248,20 @@ const RESERVE: Duration = Duration::from_secs(10);
 
 /// Rows F27, and H11 of the chart
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_of_two_replicas_fails_no_unary_call_and_ends_in_the_grace_period_of_hung_clients()
- {
-    let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
-    let settings = draining(&format!(
-        "drain_delay = '{}s'\ndrain_timeout = '{}ms'\n",
-        DELAY.as_secs(),
-        TIMEOUT.as_millis()
-    ));
-    let place = Place::new(&settings)
-        .script("slow", &slow())
-        .script("flood", &flood);
+async fn a_rolling_restart_of_two_replicas_fails_no_unary_call_and_ends_in_the_grace_period_of_hung_clients() {
+    let flood =
+        json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
+    let settings =
+        draining(&format!("drain_delay = '{}s'\ndrain_timeout = '{}ms'\n", DELAY.as_secs(), TIMEOUT.as_millis()));
+    let place = Place::new(&settings).script("slow", &slow()).script("flood", &flood);
     let database = TestDatabase::new().await;
     let (one, two) = pair(&place, &database).await;
     let addresses = [one.address, two.address];
     // On each replica, one client never reads its response and keeps its connection.
-    let mut hung: [_; 2] =
-        std::array::from_fn(|n| Survivor::new(asking("scripted/flood", &format!("hung-{n}"))));
+    let mut hung: [_; 2] = std::array::from_fn(|n| Survivor::new(asking("scripted/flood", &format!("hung-{n}"))));
     for (host, served) in hung.iter_mut().zip([&one, &two]) {
         host.send_to(served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
-            .await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
     }
     let enough = AtomicBool::new(false);
     let restarting = async {
@@ -332,9 +277,8 @@ async fn a_rolling_restart_of_two_replicas_fails_no_unary_call_and_ends_in_the_g
         fresh
     };
     let callers = all((0..2).map(|n| unary_calls(["left", "right"][n], addresses, PACE, &enough)));
-    let mut hosts: Vec<Survivor> = (0..4)
-        .map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}"))))
-        .collect();
+    let mut hosts: Vec<Survivor> =
+        (0..4).map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}")))).collect();
     let streams = all(hosts.iter_mut().enumerate().map(async |(n, host)| {
         let mut order = addresses;
         order.rotate_left(n % 2);
@@ -361,15 +305,11 @@ async fn a_replica_killed_at_the_end_of_its_drain_behaves_like_a_crash() {
     becomes(&mut ready, ServingStatus::Serving).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     first.terminate();
     becomes(&mut ready, ServingStatus::NotServing).await;
     first.kill_9().await;
     host.survive(&[&second]).await;
     check_slow(&host, &second).await;
-    assert_eq!(
-        recoveries(&host.seen),
-        [(pb::RecoveryCause::LeaseExpired, 2)]
-    );
+    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
 }

@@ -47,10 +47,7 @@ async fn story() -> (Vec<String>, [Option<Status>; 2]) {
     until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
     snapshot.restore().await;
     let _kept = second.execute(turn("s", MODEL, "To be kept")).await;
-    eventually("the other turn to call its model", || async {
-        !second.replica.scripted.prompts().is_empty()
-    })
-    .await;
+    eventually("the other turn to call its model", || async { !second.replica.scripted.prompts().is_empty() }).await;
     first.release("lost");
     first.at_rest().await;
     second.release("kept");
@@ -63,19 +60,11 @@ async fn story() -> (Vec<String>, [Option<Status>; 2]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_failover_that_lost_commits_writes_are_fenced_and_readers_notified() {
     let (transcript, ended) = story().await;
-    let kept = [
-        "USER: \"Hi\"",
-        "ASSISTANT: \"Hello.\"",
-        "USER: \"To be kept\"",
-        "ASSISTANT: \"Kept words.\"",
-    ];
+    let kept = ["USER: \"Hi\"", "ASSISTANT: \"Hello.\"", "USER: \"To be kept\"", "ASSISTANT: \"Kept words.\""];
     assert_eq!(transcript, kept);
     for status in ended {
         let status = status.expect("a stream that showed what was lost ends with an error");
-        assert_eq!(
-            (status.code(), refusal(&status).reason.as_str()),
-            (Code::DataLoss, "EVENTS_LOST")
-        );
+        assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::DataLoss, "EVENTS_LOST"));
     }
 }
 
@@ -90,20 +79,11 @@ async fn a_reader_of_lost_events_is_notified_without_new_events() {
     let mut reader = host.watch("s", "", after).await;
     until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
     snapshot.restore().await;
-    let status = cut_off(&mut reader)
-        .await
-        .expect("nothing is left of what it showed");
+    let status = cut_off(&mut reader).await.expect("nothing is left of what it showed");
     assert_eq!(refusal(&status).reason, "EVENTS_LOST");
-    assert_eq!(
-        refusal(&status).metadata["last_seq"],
-        host.session("s").await.last_seq.to_string()
-    );
+    assert_eq!(refusal(&status).metadata["last_seq"], host.session("s").await.last_seq.to_string());
     // A client that reconnects with that seq is refused, and resumes from the last seq.
-    let request = pb::WatchEventsRequest {
-        session_id: "s".to_owned(),
-        after_seq: after,
-        ..Default::default()
-    };
+    let request = pb::WatchEventsRequest { session_id: "s".to_owned(), after_seq: after, ..Default::default() };
     let refused = match host.turns().watch_events(request).await {
         Ok(stream) => cut_off(&mut stream.into_inner()).await.unwrap(),
         Err(status) => status,
@@ -113,8 +93,5 @@ async fn a_reader_of_lost_events_is_notified_without_new_events() {
     let mut reader = host.watch("s", "", last).await;
     until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
     host.ask("s", "Once more").await;
-    until(&mut reader, |payload| {
-        matches!(payload, Payload::TurnCompleted(_))
-    })
-    .await;
+    until(&mut reader, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
 }

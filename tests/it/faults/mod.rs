@@ -50,25 +50,9 @@ pub(super) async fn check_slow(host: &Survivor, served: &Served) {
 
 /// The stored turn.
 pub(super) async fn turn_of(served: &Served, host: &Survivor) -> pb::Turn {
-    let turn_id = host
-        .seen
-        .iter()
-        .map(|event| event.turn_id.clone())
-        .find(|id| !id.is_empty())
-        .unwrap();
-    let request = pb::GetTurnRequest {
-        session_id: host.session().to_owned(),
-        turn_id,
-    };
-    served
-        .turns()
-        .await
-        .get_turn(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .turn
-        .unwrap()
+    let turn_id = host.seen.iter().map(|event| event.turn_id.clone()).find(|id| !id.is_empty()).unwrap();
+    let request = pb::GetTurnRequest { session_id: host.session().to_owned(), turn_id };
+    served.turns().await.get_turn(request).await.unwrap().into_inner().turn.unwrap()
 }
 
 /// A free port for the admin port of a process.
@@ -79,10 +63,7 @@ pub(super) fn free_port() -> u16 {
 
 /// Waits until the query returns true.
 pub(super) async fn becomes_true(client: &Client, sql: &str) {
-    crate::harness::host::until(sql, || async {
-        client.query_one(sql, &[]).await.unwrap().get(0)
-    })
-    .await;
+    crate::harness::host::until(sql, || async { client.query_one(sql, &[]).await.unwrap().get(0) }).await;
 }
 
 /// Runs futures concurrently.

@@ -18,9 +18,7 @@ use super::{PATIENT, all, last_words};
 
 fn place(pooled: bool) -> Place {
     let settings = format!("{PATIENT}transaction_pooler = {pooled}\n");
-    Place::new(&settings)
-        .script("tools", &two_tools())
-        .script("slow", &slow())
+    Place::new(&settings).script("tools", &two_tools()).script("slow", &slow())
 }
 
 /// Row F37
@@ -34,12 +32,7 @@ async fn turns_run_through_a_transaction_pooler() {
     becomes(&mut first.health().await, ServingStatus::Serving).await;
     let before = pooler.transactions();
     let mut hosts: Vec<Survivor> = (0..12)
-        .map(|n| {
-            Survivor::new(asking(
-                ["scripted/slow", "scripted/tools"][n % 2],
-                &format!("chat-{n}"),
-            ))
-        })
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();
     let replicas = [&first, &second];
     // In parallel, calls are cancelled at random moments. A connection that is left in a transaction must not affect
@@ -56,11 +49,7 @@ async fn turns_run_through_a_transaction_pooler() {
         }
     };
     let stories = async {
-        all(hosts
-            .iter_mut()
-            .enumerate()
-            .map(async |(n, host)| host.survive(&[replicas[n % 2]]).await))
-        .await;
+        all(hosts.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
         done.cancel();
     };
     tokio::join!(hasty, stories);
@@ -69,10 +58,7 @@ async fn turns_run_through_a_transaction_pooler() {
         assert_eq!(recoveries(&host.seen), []);
     }
     assert_eq!(last_words(&hosts[1]), "fine fine");
-    assert!(
-        pooler.transactions() > before + 100,
-        "hardly anything went through the pooler"
-    );
+    assert!(pooler.transactions() > before + 100, "hardly anything went through the pooler");
 }
 
 /// Row F37: the setting is required.
@@ -80,15 +66,10 @@ async fn turns_run_through_a_transaction_pooler() {
 async fn without_transaction_pooler_set_a_pooler_is_detected_and_refused() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::before(&database).await;
-    let output = place(false)
-        .run_over(&pooler.database(&database), "serve")
-        .await;
+    let output = place(false).run_over(&pooler.database(&database), "serve").await;
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(
-        told.contains("unsupported startup parameter: options"),
-        "{told}"
-    );
+    assert!(told.contains("unsupported startup parameter: options"), "{told}");
     assert!(told.contains("database.transaction_pooler"), "{told}");
 }
 
@@ -97,9 +78,7 @@ async fn without_transaction_pooler_set_a_pooler_is_detected_and_refused() {
 async fn a_pooler_that_ignores_the_settings_of_connections_is_refused_with_the_settings_name() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::that_ignores_settings(&database).await;
-    let output = place(false)
-        .run_over(&pooler.database(&database), "serve")
-        .await;
+    let output = place(false).run_over(&pooler.database(&database), "serve").await;
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("database.transaction_pooler"), "{told}");
@@ -111,9 +90,7 @@ async fn statements_that_were_left_on_the_connections_of_a_pooler_are_removed() 
     let database = TestDatabase::new().await;
     let pooler = Pooler::before(&database).await;
     let pooled = pooler.database(&database);
-    let names: Vec<String> = (0..300)
-        .map(|n| format!("prepare s{n} as select 1;"))
-        .collect();
+    let names: Vec<String> = (0..300).map(|n| format!("prepare s{n} as select 1;")).collect();
     let other = pooled.client().await;
     for _ in 0..16 {
         // If they were prepared on this connection before, this fails too.
@@ -123,11 +100,7 @@ async fn statements_that_were_left_on_the_connections_of_a_pooler_are_removed() 
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     host.survive(&[&served]).await;
     host.check_story(&served).await;
-    assert!(
-        !served.log_text().contains("already exists"),
-        "{}",
-        served.log_text()
-    );
+    assert!(!served.log_text().contains("already exists"), "{}", served.log_text());
 }
 
 /// Row F37: the pooler is restarted.
@@ -140,8 +113,7 @@ async fn turns_continue_after_a_pooler_restart() {
     let served = place.serve_over(&link.database(&database)).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     let again = Pooler::before(&database).await;
     link.lead_to(again.target());
     drop(pooler);

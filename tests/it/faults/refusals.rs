@@ -66,10 +66,7 @@ async fn log_of_refusals(cluster: Cluster, host: Host) -> String {
     // An id that is in use.
     for _ in 0..2 {
         let create = pb::CreateSessionRequest {
-            session: Some(pb::Session {
-                session_id: "chat".to_owned(),
-                ..pb::Session::default()
-            }),
+            session: Some(pb::Session { session_id: "chat".to_owned(), ..pb::Session::default() }),
             ..pb::CreateSessionRequest::default()
         };
         host.sessions().create_session(create).await.unwrap_err();
@@ -107,9 +104,7 @@ async fn no_refusal_is_an_error_in_the_log_of_postgresql() {
 }
 
 /// The results of concurrent calls.
-async fn at_once<T, F: Future<Output = Result<T, Status>>>(
-    call: impl Fn(usize) -> F,
-) -> Vec<Result<T, Status>> {
+async fn at_once<T, F: Future<Output = Result<T, Status>>>(call: impl Fn(usize) -> F) -> Vec<Result<T, Status>> {
     join_all((0..AT_ONCE).map(call)).await
 }
 
@@ -131,11 +126,7 @@ async fn record_at_once(host: &Host, session: &str, round: usize) {
         let request = pb::RecordUsageRequest {
             session_id: session.to_owned(),
             request_id: request_id("usage", round, None),
-            usage: Some(pb::Usage {
-                input_tokens: 100,
-                output_tokens: 10,
-                ..pb::Usage::default()
-            }),
+            usage: Some(pb::Usage { input_tokens: 100, output_tokens: 10, ..pb::Usage::default() }),
             ..pb::RecordUsageRequest::default()
         };
         host.contexts().record_usage(request).await
@@ -157,8 +148,7 @@ async fn change_at_once(host: &Host, session: &str, round: usize) {
         });
         one_is_taken("AppendMessages", &taken.await);
     }
-    host.append(session, one_turn(&format!("c{round}"), 4_000))
-        .await;
+    host.append(session, one_turn(&format!("c{round}"), 4_000)).await;
     let pruned = at_once(|_| async {
         let request = pb::PruneToolOutputsRequest {
             session_id: of_session(),
@@ -183,10 +173,8 @@ async fn change_at_once(host: &Host, session: &str, round: usize) {
         host.contexts().restore_tool_outputs(request).await
     });
     one_is_taken("RestoreToolOutputs", &taken.await);
-    host.append(session, one_turn(&format!("d{round}"), 4_000))
-        .await;
-    host.append(session, one_turn(&format!("e{round}"), 10))
-        .await;
+    host.append(session, one_turn(&format!("d{round}"), 4_000)).await;
+    host.append(session, one_turn(&format!("e{round}"), 10)).await;
     let compacted = at_once(|_| async {
         let request = pb::CompactRequest {
             session_id: of_session(),
@@ -223,9 +211,7 @@ async fn change_at_once(host: &Host, session: &str, round: usize) {
                         etag,
                         ..pb::Session::default()
                     }),
-                    update_mask: Some(FieldMask {
-                        paths: vec!["system_prompt".to_owned()],
-                    }),
+                    update_mask: Some(FieldMask { paths: vec!["system_prompt".to_owned()] }),
                     request_id: request_id(&format!("update-{same}"), round, (!same).then_some(n)),
                 };
                 host.sessions().update_session(request).await
@@ -260,10 +246,7 @@ async fn make_at_once(host: &Host, source: &str, round: usize) {
             let made = made.clone();
             async move {
                 let create = pb::CreateSessionRequest {
-                    session: Some(pb::Session {
-                        session_id: made,
-                        ..pb::Session::default()
-                    }),
+                    session: Some(pb::Session { session_id: made, ..pb::Session::default() }),
                     request_id: request_id(&format!("create-{same}"), round, (!same).then_some(n)),
                 };
                 host.sessions().create_session(create).await
@@ -315,11 +298,7 @@ async fn answer_at_once(host: &Host, session: &str, round: usize) {
                 ..submit(session, vec![result(&pending[0], &format!("{WORD} {n}"))])
             };
             let request = pb::SubmitToolResultsRequest {
-                results: if same {
-                    vec![result(&pending[0], WORD)]
-                } else {
-                    request.results
-                },
+                results: if same { vec![result(&pending[0], WORD)] } else { request.results },
                 ..request
             };
             host.try_submit(request)
@@ -354,10 +333,8 @@ async fn answer_at_once(host: &Host, session: &str, round: usize) {
     one_is_taken("CancelTurn", &taken.await);
     while live.message().await.unwrap().is_some() {}
     let taken = at_once(|_| async {
-        let clear = pb::ClearQueueRequest {
-            session_id: session.to_owned(),
-            request_id: request_id("clear", round, None),
-        };
+        let clear =
+            pb::ClearQueueRequest { session_id: session.to_owned(), request_id: request_id("clear", round, None) };
         host.queue().clear_queue(clear).await
     });
     one_is_taken("ClearQueue", &taken.await);
@@ -395,9 +372,7 @@ fn guard(commit: &str) -> &str {
 
 /// A commit without the condition.
 fn unguarded(commit: &str) -> String {
-    let (before, after) = commit
-        .split_once("select _tenant, _session, _request_id")
-        .unwrap();
+    let (before, after) = commit.split_once("select _tenant, _session, _request_id").unwrap();
     let (request, rest) = after.split_once("\n    on conflict").unwrap();
     let (_, rest) = rest.split_once(';').unwrap();
     let commit = format!("{before}select _tenant, _session, _request_id{request};{rest}");

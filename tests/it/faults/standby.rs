@@ -20,19 +20,13 @@ const MOST: i64 = 16 + 2 + 1 + 1;
 
 async fn set(client: &Client, order: &str) {
     client.batch_execute(order).await.unwrap();
-    client
-        .batch_execute("select pg_reload_conf()")
-        .await
-        .unwrap();
+    client.batch_execute("select pg_reload_conf()").await.unwrap();
 }
 
 /// A CreateSession request with a session id and a request id.
 fn create(id: &str) -> pb::CreateSessionRequest {
     pb::CreateSessionRequest {
-        session: Some(pb::Session {
-            session_id: id.to_owned(),
-            ..pb::Session::default()
-        }),
+        session: Some(pb::Session { session_id: id.to_owned(), ..pb::Session::default() }),
         request_id: id.to_owned(),
     }
 }
@@ -47,27 +41,14 @@ async fn what_no_standby_has_is_neither_shown_nor_acknowledged() {
     let look = cluster.database().client().await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-        .await;
-    set(
-        &look,
-        "alter system set synchronous_standby_names = 'ghost'",
-    )
-    .await;
-    becomes_true(
-        &look,
-        "select current_setting('synchronous_standby_names') = 'ghost'",
-    )
-    .await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    set(&look, "alter system set synchronous_standby_names = 'ghost'").await;
+    becomes_true(&look, "select current_setting('synchronous_standby_names') = 'ghost'").await;
 
     // Once a commit of this test waits, all other commits wait too.
     let probe = cluster.database().client().await;
     let probe = tokio::spawn(async move { probe.batch_execute("create table probe ()").await });
-    becomes_true(
-        &look,
-        "select count(*) > 0 from pg_stat_activity where wait_event = 'SyncRep'",
-    )
-    .await;
+    becomes_true(&look, "select count(*) > 0 from pg_stat_activity where wait_event = 'SyncRep'").await;
 
     // A statement may take 2 s here, and its response another 2 s.
     for attempt in 1..=3 {
@@ -77,11 +58,7 @@ async fn what_no_standby_has_is_neither_shown_nor_acknowledged() {
             .create_session(create("made"))
             .await
             .expect_err(&format!("attempt {attempt} was acknowledged"));
-        assert_eq!(
-            status.code(),
-            Code::Unavailable,
-            "attempt {attempt}: {status:?}"
-        );
+        assert_eq!(status.code(), Code::Unavailable, "attempt {attempt}: {status:?}");
     }
     // A client that disconnects.
     let mut hasty = tonic::Request::new(create("hasty"));
@@ -101,8 +78,7 @@ async fn what_no_standby_has_is_neither_shown_nor_acknowledged() {
         )
         .await
         .unwrap();
-    let (made, completed, connections): (i64, i64, i64) =
-        (counts.get(0), counts.get(1), counts.get(2));
+    let (made, completed, connections): (i64, i64, i64) = (counts.get(0), counts.get(1), counts.get(2));
     assert_eq!((made, completed), (0, 0), "shown, and no standby has it");
     assert!(connections <= MOST, "{connections} connections");
 

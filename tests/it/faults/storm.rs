@@ -21,11 +21,7 @@ use super::{all, check_slow};
 
 const TURNS: usize = 10;
 /// Clients per turn. Set the variable at build time to run with 2,000 clients in total.
-const EACH: usize = if option_env!("STORM_OF_THOUSANDS").is_some() {
-    200
-} else {
-    30
-};
+const EACH: usize = if option_env!("STORM_OF_THOUSANDS").is_some() { 200 } else { 30 };
 /// Number of turns that are timed without load.
 const TIMED: usize = 20;
 
@@ -55,9 +51,7 @@ async fn timed(served: &Served, name: &str, enough: impl Fn(usize) -> bool) -> V
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_clients_that_resume_at_once_all_get_every_event() {
     let quick = json!({ "steps": [{ "say": [{ "text": "Fine." }] }] });
-    let place = Place::new(SHORT_LEASE)
-        .script("slow", &slow())
-        .script("quick", &quick);
+    let place = Place::new(SHORT_LEASE).script("slow", &slow()).script("quick", &quick);
     let database = TestDatabase::new().await;
     let (first, second) = pair(&place, &database).await;
     let mut hosts = Vec::new();
@@ -67,35 +61,19 @@ async fn hundreds_of_clients_that_resume_at_once_all_get_every_event() {
     }
     for host in hosts.iter_mut().step_by(EACH) {
         host.send_to(&first).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::TextDelta(_)))
-            .await;
+        host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     }
     let in_peace = timed(&second, "peace", |times| times == TIMED).await;
     first.kill_9().await;
     let begun = Instant::now();
     let over = AtomicBool::new(false);
     let storm = async {
-        all(hosts
-            .iter_mut()
-            .map(async |host| host.survive(&[&second]).await))
-        .await;
+        all(hosts.iter_mut().map(async |host| host.survive(&[&second]).await)).await;
         over.store(true, Ordering::Relaxed);
     };
-    let (in_storm, ()) = tokio::join!(
-        timed(&second, "storm", |_| over.load(Ordering::Relaxed)),
-        storm
-    );
-    let worst = |times: &[Duration]| {
-        times
-            .get(times.len() * 99 / 100)
-            .copied()
-            .unwrap_or_default()
-    };
-    eprintln!(
-        "{} clients had the whole story {:?} after the kill",
-        TURNS * EACH,
-        begun.elapsed()
-    );
+    let (in_storm, ()) = tokio::join!(timed(&second, "storm", |_| over.load(Ordering::Relaxed)), storm);
+    let worst = |times: &[Duration]| times.get(times.len() * 99 / 100).copied().unwrap_or_default();
+    eprintln!("{} clients had the whole story {:?} after the kill", TURNS * EACH, begun.elapsed());
     eprintln!(
         "p99 of other turns: {:?} of {}, {:?} of {} meanwhile",
         worst(&in_peace),

@@ -45,30 +45,22 @@ async fn an_embedded_postgresql_whose_program_was_replaced_is_restarted() {
     for program in ["initdb", "postgres"] {
         install(&package, programs.path(), program);
     }
-    let place = Place::new(&format!(
-        "[embedded]\nbin_dir = '{}'\n",
-        programs.path().display()
-    ))
-    .script("slow", &slow())
-    .script("tools", &two_tools());
+    let place = Place::new(&format!("[embedded]\nbin_dir = '{}'\n", programs.path().display()))
+        .script("slow", &slow())
+        .script("tools", &two_tools());
     let served = place.serve().await;
     let before = place.postmaster().unwrap();
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::ActionRequired(_)))
-        .await;
+    host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
     install(&package, programs.path(), "postgres");
-    until("PostgreSQL to be restarted", || async {
-        place.postmaster().is_some_and(|pid| pid != before)
-    })
-    .await;
+    until("PostgreSQL to be restarted", || async { place.postmaster().is_some_and(|pid| pid != before) }).await;
     host.survive(&[&served]).await;
     host.check_story(&served).await;
 }
 
 /// Makes PostgreSQL load a library that does not exist, as after an upgrade.
-const LOADS: &str =
-    "create function loads() returns trigger language plpgsql security definer as $$
+const LOADS: &str = "create function loads() returns trigger language plpgsql security definer as $$
     begin
       execute 'create function lost() returns int language c as ''/no/such.so'', ''lost''';
       return new;
@@ -83,21 +75,14 @@ async fn the_error_of_a_postgresql_that_cannot_load_its_files_says_so() {
     let client = host.database.client().await;
     client.batch_execute(LOADS).await.unwrap();
     let refused = host.try_execute(turn("s", MODEL, "Hi")).await.unwrap_err();
-    assert_eq!(
-        (refused.code(), refusal(&refused).reason.as_str()),
-        (Code::Unavailable, "DATABASE_UNAVAILABLE")
-    );
+    assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
     let says = "cannot load its own files; restart it";
     assert!(refused.message().contains(says), "{refused}");
     let metrics = host.replica.scrape().await;
     let counted = metrics.lines().any(|line| {
-        line.starts_with("db_client_operation_duration_seconds_count{")
-            && line.contains("error_type=\"server_broken\"")
+        line.starts_with("db_client_operation_duration_seconds_count{") && line.contains("error_type=\"server_broken\"")
     });
     assert!(counted, "{metrics}");
-    client
-        .batch_execute("drop trigger loads on sessions")
-        .await
-        .unwrap();
+    client.batch_execute("drop trigger loads on sessions").await.unwrap();
     completed(&host.run(turn("s", MODEL, "Hi")).await);
 }

@@ -58,28 +58,18 @@ impl Cluster {
         own(&place);
         let mut settings = Settings::new(place.join("data"), env!("CARGO_BIN_EXE_contextd"));
         settings.search_path = std::env::var_os("PATH").unwrap_or_default();
-        settings.cache_dir =
-            std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+        settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
         settings.durability = Durability::Durable;
         settings.embedded.max_connections = connections as usize;
-        settings.server_settings = more
-            .iter()
-            .map(|(name, value)| ((*name).into(), (*value).into()))
-            .collect();
-        let mut cluster = Self {
-            settings,
-            postgres: None,
-            root: None,
-        };
+        settings.server_settings = more.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let mut cluster = Self { settings, postgres: None, root: None };
         cluster.restart().await;
         TestDatabase::migrated(cluster.postgres.as_ref().unwrap(), NAME).await;
         cluster
     }
 
     pub fn database(&self) -> TestDatabase {
-        TestDatabase {
-            config: self.postgres.as_ref().expect("it is stopped").config(NAME),
-        }
+        TestDatabase { config: self.postgres.as_ref().expect("it is stopped").config(NAME) }
     }
 
     /// The socket on which the server listens.
@@ -106,19 +96,13 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(TEST_TIMEOUT, gone)
-            .await
-            .expect("PostgreSQL does not end");
+        tokio::time::timeout(TEST_TIMEOUT, gone).await.expect("PostgreSQL does not end");
         self.postgres = None;
     }
 
     /// Starts the server again on the same cluster.
     pub async fn restart(&mut self) {
-        self.postgres = Some(
-            Postgres::start(self.settings.clone(), &|_| {})
-                .await
-                .unwrap(),
-        );
+        self.postgres = Some(Postgres::start(self.settings.clone(), &|_| {}).await.unwrap());
     }
 
     /// The directory of the server's socket.
@@ -134,10 +118,7 @@ impl Cluster {
 fn own(path: &Path) {
     fs::create_dir(path).unwrap();
     if geteuid().is_root() {
-        let user = User::from_name("postgres")
-            .unwrap()
-            .or_else(|| User::from_name("nobody").unwrap())
-            .unwrap();
+        let user = User::from_name("postgres").unwrap().or_else(|| User::from_name("nobody").unwrap()).unwrap();
         chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
     }
 }

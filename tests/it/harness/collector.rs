@@ -44,11 +44,7 @@ impl Collector {
         let stop = CancellationToken::new();
         let serving = accept(listener, Arc::clone(&received));
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
-        Self {
-            address,
-            received,
-            stop,
-        }
+        Self { address, received, stop }
     }
 
     /// The URL of the collector.
@@ -67,9 +63,7 @@ impl Collector {
     pub fn metrics_dump(&self) -> String {
         let received = self.received.lock().unwrap();
         let bytes = received.metrics.iter().map(|it| it.encode_to_vec());
-        bytes
-            .map(|it| String::from_utf8_lossy(&it).into_owned())
-            .collect()
+        bytes.map(|it| String::from_utf8_lossy(&it).into_owned()).collect()
     }
 
     /// The latest value of a counter, as the sum over the attribute sets that contain `value`.
@@ -81,9 +75,7 @@ impl Collector {
                 return None;
             };
             let points = sum.data_points.iter();
-            let mut ours = points
-                .filter(|point| has(&point.attributes, value))
-                .peekable();
+            let mut ours = points.filter(|point| has(&point.attributes, value)).peekable();
             ours.peek()?;
             Some(ours.map(|point| whole(point.value)).sum())
         })
@@ -104,9 +96,7 @@ impl Collector {
         let received = self.received.lock().unwrap();
         let metrics = received.metrics.iter().flat_map(|it| &it.resource_metrics);
         let spans = received.traces.iter().flat_map(|it| &it.resource_spans);
-        let resources = metrics
-            .map(|it| &it.resource)
-            .chain(spans.map(|it| &it.resource));
+        let resources = metrics.map(|it| &it.resource).chain(spans.map(|it| &it.resource));
         let attributes = resources.flatten().flat_map(|it| &it.attributes);
         attributes.map(|it| (it.key.clone(), text(it))).collect()
     }
@@ -151,10 +141,7 @@ pub fn text(attribute: &KeyValue) -> String {
 }
 
 fn metrics(request: &ExportMetricsServiceRequest) -> impl Iterator<Item = &Metric> {
-    let scopes = request
-        .resource_metrics
-        .iter()
-        .flat_map(|it| &it.scope_metrics);
+    let scopes = request.resource_metrics.iter().flat_map(|it| &it.scope_metrics);
     scopes.flat_map(|it| &it.metrics)
 }
 
@@ -187,12 +174,8 @@ async fn take_in(
     let mut received = received.lock().unwrap();
     received.bytes.push(body.clone());
     match head.uri.path() {
-        "/v1/metrics" => received
-            .metrics
-            .push(ExportMetricsServiceRequest::decode(body).unwrap()),
-        "/v1/traces" => received
-            .traces
-            .push(ExportTraceServiceRequest::decode(body).unwrap()),
+        "/v1/metrics" => received.metrics.push(ExportMetricsServiceRequest::decode(body).unwrap()),
+        "/v1/traces" => received.traces.push(ExportTraceServiceRequest::decode(body).unwrap()),
         other => panic!("nothing is exported to {other}"),
     }
     Ok(Response::new(Full::default()))

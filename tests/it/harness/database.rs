@@ -83,29 +83,17 @@ fn number(variable: &str) -> Option<u32> {
 pub async fn own_server(more: &[(&str, &str)]) -> Postgres {
     let mut settings = Settings::new("", env!("CARGO_BIN_EXE_contextd"));
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
-    settings.cache_dir =
-        std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+    settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
     settings.embedded.max_connections = max_connections(MOST_CONNECTIONS) as usize;
-    let ours = [
-        ("max_locks_per_transaction", "128"),
-        ("wal_init_zero", "off"),
-        ("wal_recycle", "off"),
-    ];
+    let ours = [("max_locks_per_transaction", "128"), ("wal_init_zero", "off"), ("wal_recycle", "off")];
     let all = ours.iter().chain(more);
-    settings.server_settings = all
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings)
-        .await
-        .unwrap()
+    settings.server_settings = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings).await.unwrap()
 }
 
 async fn make_template(postgres: &Postgres) {
     let admin = connect(&postgres.config("postgres")).await;
-    admin
-        .batch_execute(&format!("drop database if exists {TEMPLATE}"))
-        .await
-        .unwrap();
+    admin.batch_execute(&format!("drop database if exists {TEMPLATE}")).await.unwrap();
     TestDatabase::migrated(postgres, TEMPLATE).await;
 }
 
@@ -126,9 +114,7 @@ pub async fn connect(config: &Config) -> Client {
             }
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, connected)
-        .await
-        .expect("PostgreSQL has no connection left")
+    tokio::time::timeout(TEST_TIMEOUT, connected).await.expect("PostgreSQL has no connection left")
 }
 
 fn pool(connection: Config, row_security: bool, size: u32) -> Database {
@@ -163,18 +149,10 @@ impl TestDatabase {
         let admin = connect(&postgres.config("postgres")).await;
         let ended = mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
         for database in ended {
-            admin
-                .batch_execute(&format!("drop database if exists {database} with (force)"))
-                .await
-                .unwrap();
+            admin.batch_execute(&format!("drop database if exists {database} with (force)")).await.unwrap();
         }
-        admin
-            .batch_execute(&format!("create database {name} template {TEMPLATE}"))
-            .await
-            .unwrap();
-        Self {
-            config: postgres.config(&name),
-        }
+        admin.batch_execute(&format!("create database {name} template {TEMPLATE}")).await.unwrap();
+        Self { config: postgres.config(&name) }
     }
 
     /// Makes the owners of matching turns appear to have died a while ago. `which` is a condition on `session_run`.
@@ -206,13 +184,8 @@ impl TestDatabase {
 
     async fn create(postgres: &Postgres, name: &str) -> Self {
         let admin = connect(&postgres.config("postgres")).await;
-        admin
-            .batch_execute(&format!("create database {name}"))
-            .await
-            .unwrap();
-        Self {
-            config: postgres.config(name),
-        }
+        admin.batch_execute(&format!("create database {name}")).await.unwrap();
+        Self { config: postgres.config(name) }
     }
 
     /// A connection pool for a replica.
@@ -259,10 +232,7 @@ impl TestDatabase {
         let mut counts = Vec::new();
         for row in tables {
             let table: String = row.get(0);
-            let count = client
-                .query_one(&format!("select count(*) from {table}"), &[])
-                .await
-                .unwrap();
+            let count = client.query_one(&format!("select count(*) from {table}"), &[]).await.unwrap();
             counts.push((table, count.get(0)));
         }
         counts
@@ -273,30 +243,18 @@ impl TestDatabase {
     /// continue.
     pub async fn contents(&self, client: &Client) -> Vec<(String, i64, String)> {
         let tables = client
-            .query(
-                "select tablename::text from pg_tables where schemaname = 'public' and tablename <> 'replicas'",
-                &[],
-            )
+            .query("select tablename::text from pg_tables where schemaname = 'public' and tablename <> 'replicas'", &[])
             .await
             .unwrap();
         let look = |table: &str| {
-            let left_out = if table == "session_run" {
-                "version"
-            } else {
-                ""
-            };
+            let left_out = if table == "session_run" { "version" } else { "" };
             format!(
                 "select '{table}', count(*), coalesce(md5(string_agg(row, ',' order by row)), '')
                    from (select (to_jsonb(t) - '{left_out}')::text as row from {table} t) t"
             )
         };
         let looks: Vec<String> = tables.iter().map(|row| look(row.get(0))).collect();
-        let rows = client
-            .query(&format!("{} order by 1", looks.join(" union all ")), &[])
-            .await
-            .unwrap();
-        rows.iter()
-            .map(|row| (row.get(0), row.get(1), row.get(2)))
-            .collect()
+        let rows = client.query(&format!("{} order by 1", looks.join(" union all ")), &[]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
     }
 }

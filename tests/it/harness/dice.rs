@@ -7,11 +7,7 @@ pub const SEED: &str = "CONTEXTD_TEST_SEED";
 
 /// The seed of a run: the one in [`SEED`], or a new one.
 pub fn seed() -> u64 {
-    let named = std::env::var_os(SEED).map(|seed| {
-        seed.to_str()
-            .and_then(|seed| seed.parse().ok())
-            .expect("a number")
-    });
+    let named = std::env::var_os(SEED).map(|seed| seed.to_str().and_then(|seed| seed.parse().ok()).expect("a number"));
     named.unwrap_or_else(|| uuid::Uuid::now_v7().as_u64_pair().1)
 }
 
@@ -48,11 +44,7 @@ impl Dice {
 
     /// A random element. Returns `None` if there is none.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        if of.is_empty() {
-            None
-        } else {
-            of.get(self.below(of.len()))
-        }
+        if of.is_empty() { None } else { of.get(self.below(of.len())) }
     }
 
     /// A random element; its probability is proportional to its weight.
@@ -76,11 +68,7 @@ pub async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T
         Poll::Ready(answer) => Poll::Ready(Some(answer)),
         Poll::Pending => {
             polls += 1;
-            if polls >= most {
-                Poll::Ready(None)
-            } else {
-                Poll::Pending
-            }
+            if polls >= most { Poll::Ready(None) } else { Poll::Pending }
         }
     })
     .await

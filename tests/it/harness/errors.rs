@@ -23,44 +23,27 @@ pub struct Refusal {
 /// Reads a status. Fails if it is not one of contextd's, or has metadata that the published table does not list.
 pub fn refusal(status: &Status) -> Refusal {
     let details = status.get_error_details();
-    let info = details
-        .error_info()
-        .unwrap_or_else(|| panic!("a status without ErrorInfo: {status:?}"));
+    let info = details.error_info().unwrap_or_else(|| panic!("a status without ErrorInfo: {status:?}"));
     assert_eq!(info.domain, "contextd.dev", "{status:?}");
     let documented = documented(&info.reason);
     for key in info.metadata.keys() {
-        let names =
-            |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_') == key;
-        assert!(
-            documented.split_whitespace().any(names),
-            "{} does not document {key}: {documented}",
-            info.reason
-        );
+        let names = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_') == key;
+        assert!(documented.split_whitespace().any(names), "{} does not document {key}: {documented}", info.reason);
     }
-    let fields = details
-        .bad_request()
-        .map(|bad| bad.field_violations.clone())
-        .unwrap_or_default();
+    let fields = details.bad_request().map(|bad| bad.field_violations.clone()).unwrap_or_default();
     Refusal {
         code: status.code(),
         reason: info.reason.clone(),
         metadata: info.metadata.clone().into_iter().collect(),
-        fields: fields
-            .into_iter()
-            .map(|violation| (violation.field, violation.reason))
-            .collect(),
+        fields: fields.into_iter().map(|violation| (violation.field, violation.reason)).collect(),
     }
 }
 
 /// The metadata keys that the table lists for a reason, in braces. Empty if it lists none.
 fn documented(reason: &str) -> &'static str {
-    let value = TABLE
-        .find(&format!("  ERROR_REASON_{reason} = "))
-        .unwrap_or_else(|| panic!("{reason} is not published"));
+    let value =
+        TABLE.find(&format!("  ERROR_REASON_{reason} = ")).unwrap_or_else(|| panic!("{reason} is not published"));
     let before = &TABLE[..value];
     let comment = &before[before.rfind("  ERROR_REASON_").unwrap_or_default()..];
-    comment
-        .split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'))
-        .map_or("", |(keys, _)| keys)
+    comment.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or("", |(keys, _)| keys)
 }

@@ -27,9 +27,7 @@ impl Carrier for pb::WatchEventsResponse {
 
 /// The next event. Returns `None` at the end of the stream.
 pub async fn next<T: Carrier>(stream: &mut Streaming<T>) -> Result<Option<pb::Event>, Status> {
-    let message = tokio::time::timeout(TEST_TIMEOUT, stream.message())
-        .await
-        .expect("the stream fell silent")?;
+    let message = tokio::time::timeout(TEST_TIMEOUT, stream.message()).await.expect("the stream fell silent")?;
     Ok(message.map(Carrier::event))
 }
 
@@ -41,11 +39,7 @@ impl HeartbeatGuard {
     /// Counts heartbeats in a row.
     pub fn check(&mut self, event: &pb::Event) {
         const MOST: usize = 4;
-        self.0 = if matches!(event.payload, Some(Payload::Heartbeat(_))) {
-            self.0 + 1
-        } else {
-            0
-        };
+        self.0 = if matches!(event.payload, Some(Payload::Heartbeat(_))) { self.0 + 1 } else { 0 };
         assert!(self.0 < MOST, "nothing but heartbeats");
     }
 }
@@ -62,17 +56,11 @@ pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
 }
 
 /// All events up to and including the first event that `wanted` accepts.
-pub async fn until<T: Carrier>(
-    stream: &mut Streaming<T>,
-    wanted: impl Fn(&Payload) -> bool,
-) -> Vec<pb::Event> {
+pub async fn until<T: Carrier>(stream: &mut Streaming<T>, wanted: impl Fn(&Payload) -> bool) -> Vec<pb::Event> {
     let mut events = Vec::new();
     let mut pulse = HeartbeatGuard::default();
     loop {
-        let event = next(stream)
-            .await
-            .unwrap()
-            .expect("the stream ended too early");
+        let event = next(stream).await.unwrap().expect("the stream ended too early");
         pulse.check(&event);
         let found = event.payload.as_ref().is_some_and(&wanted);
         events.push(event);
@@ -92,9 +80,7 @@ pub fn requested(events: &[pb::Event]) -> Vec<String> {
     events
         .iter()
         .filter_map(|event| match &event.payload {
-            Some(Payload::ToolCallRequested(pending)) => {
-                Some(pending.call.as_ref().unwrap().call_id.clone())
-            }
+            Some(Payload::ToolCallRequested(pending)) => Some(pending.call.as_ref().unwrap().call_id.clone()),
             _ => None,
         })
         .collect()
@@ -102,9 +88,7 @@ pub fn requested(events: &[pb::Event]) -> Vec<String> {
 
 /// The time from each request for a call or approval to its deadline, in the order of the events.
 pub fn allowed(events: &[pb::Event]) -> Vec<Duration> {
-    let nanos = |time: prost_types::Timestamp| {
-        i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos)
-    };
+    let nanos = |time: prost_types::Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
     events
         .iter()
         .filter_map(|event| {
@@ -120,10 +104,7 @@ pub fn allowed(events: &[pb::Event]) -> Vec<Duration> {
 }
 
 /// The sum of the usage that the events of a turn record.
-pub fn accounted<'a>(
-    events: impl IntoIterator<Item = &'a pb::Event>,
-    turn: &str,
-) -> pb::UsageTotals {
+pub fn accounted<'a>(events: impl IntoIterator<Item = &'a pb::Event>, turn: &str) -> pb::UsageTotals {
     let mut sum = pb::UsageTotals::default();
     for event in events.into_iter().filter(|event| event.turn_id == turn) {
         let Some(Payload::UsageRecorded(call)) = &event.payload else {
@@ -215,11 +196,7 @@ pub fn message_text(message: &pb::Message) -> String {
 
 /// The turn id of a stream.
 pub fn turn_id(events: &[pb::Event]) -> String {
-    events
-        .iter()
-        .map(|event| event.turn_id.clone())
-        .find(|id| !id.is_empty())
-        .expect("no event of a turn")
+    events.iter().map(|event| event.turn_id.clone()).find(|id| !id.is_empty()).expect("no event of a turn")
 }
 
 /// The seqs of the durable events.
@@ -256,9 +233,7 @@ pub fn closed(events: &[pb::Event]) -> Vec<(String, pb::ToolCallCancelReason)> {
     events
         .iter()
         .filter_map(|event| match &event.payload {
-            Some(Payload::ToolCallCancelled(closed)) => {
-                Some((closed.tool_name.clone(), closed.reason()))
-            }
+            Some(Payload::ToolCallCancelled(closed)) => Some((closed.tool_name.clone(), closed.reason())),
             _ => None,
         })
         .collect()
@@ -278,24 +253,9 @@ pub fn results(events: &[pb::Event]) -> Vec<&pb::ToolResult> {
 /// The message, part, offset and text of a delta of any kind.
 fn piece(event: &pb::Event) -> Option<(&str, i32, i32, &str)> {
     Some(match event.payload.as_ref()? {
-        Payload::TextDelta(delta) => (
-            &delta.message_id,
-            delta.part_index,
-            delta.byte_offset,
-            &delta.text,
-        ),
-        Payload::ReasoningDelta(delta) => (
-            &delta.message_id,
-            delta.part_index,
-            delta.byte_offset,
-            &delta.text,
-        ),
-        Payload::ToolInputDelta(delta) => (
-            &delta.message_id,
-            delta.part_index,
-            delta.byte_offset,
-            &delta.text,
-        ),
+        Payload::TextDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+        Payload::ReasoningDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+        Payload::ToolInputDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
         _ => return None,
     })
 }
@@ -311,11 +271,7 @@ pub fn written(events: &[pb::Event]) -> BTreeMap<(String, i32), String> {
 pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event]) {
     for (message, part, offset, text) in events.iter().filter_map(piece) {
         let so_far: &mut String = written.entry((message.to_owned(), part)).or_default();
-        assert_eq!(
-            usize::try_from(offset),
-            Ok(so_far.len()),
-            "a gap or an overlap before {text:?}"
-        );
+        assert_eq!(usize::try_from(offset), Ok(so_far.len()), "a gap or an overlap before {text:?}");
         so_far.push_str(text);
     }
 }
@@ -326,10 +282,7 @@ pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) ->
     let mut events = Vec::new();
     let mut pulse = HeartbeatGuard::default();
     while !there(&events, text) && !written(&events).values().any(|so_far| so_far == text) {
-        let event = next(stream)
-            .await
-            .unwrap()
-            .expect("the stream ended too early");
+        let event = next(stream).await.unwrap().expect("the stream ended too early");
         pulse.check(&event);
         events.push(event);
     }
@@ -391,11 +344,7 @@ pub fn outline(messages: &[pb::Message]) -> Vec<String> {
     };
     let line = |message: &pb::Message| {
         let parts: Vec<String> = message.parts.iter().map(part).collect();
-        format!(
-            "{}: {}",
-            message.role().as_str_name().trim_start_matches("ROLE_"),
-            parts.join(", ")
-        )
+        format!("{}: {}", message.role().as_str_name().trim_start_matches("ROLE_"), parts.join(", "))
     };
     messages.iter().map(line).collect()
 }
@@ -403,26 +352,14 @@ pub fn outline(messages: &[pb::Message]) -> Vec<String> {
 /// The trailer with the state in which the turn ended, after the stream has ended.
 pub async fn turn_state<T: Carrier>(stream: &mut Streaming<T>) -> String {
     let trailers = stream.trailers().await.unwrap().expect("no trailers");
-    trailers
-        .get("contextd-turn-state")
-        .expect("no contextd-turn-state")
-        .to_str()
-        .unwrap()
-        .to_owned()
+    trailers.get("contextd-turn-state").expect("no contextd-turn-state").to_str().unwrap().to_owned()
 }
 
 /// Reads a turn until the host must act. Returns the pending results and approvals of the last event.
-pub async fn until_action<T: Carrier>(
-    stream: &mut Streaming<T>,
-) -> (Vec<pb::Event>, [Vec<String>; 2]) {
-    let events = until(stream, |payload| {
-        matches!(payload, Payload::ActionRequired(_))
-    })
-    .await;
+pub async fn until_action<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, [Vec<String>; 2]) {
+    let events = until(stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
     match events.last().and_then(|event| event.payload.clone()) {
-        Some(Payload::ActionRequired(action)) => {
-            (events, [action.result_call_ids, action.approval_call_ids])
-        }
+        Some(Payload::ActionRequired(action)) => (events, [action.result_call_ids, action.approval_call_ids]),
         other => panic!("no action is required: {other:?}"),
     }
 }
@@ -431,22 +368,14 @@ pub async fn until_action<T: Carrier>(
 pub fn pending(turn: &pb::Turn) -> [Vec<String>; 2] {
     let id = |call: &Option<pb::ToolCall>| call.as_ref().expect("a call").call_id.clone();
     [
-        turn.pending_calls
-            .iter()
-            .map(|pending| id(&pending.call))
-            .collect(),
-        turn.pending_approvals
-            .iter()
-            .map(|pending| id(&pending.call))
-            .collect(),
+        turn.pending_calls.iter().map(|pending| id(&pending.call)).collect(),
+        turn.pending_approvals.iter().map(|pending| id(&pending.call)).collect(),
     ]
 }
 
 /// The ids of all calls in the latest assistant message.
 pub fn calls_made(events: &[pb::Event]) -> Vec<String> {
-    let last = messages(events)
-        .into_iter()
-        .rfind(|message| message.role() == pb::Role::Assistant);
+    let last = messages(events).into_iter().rfind(|message| message.role() == pb::Role::Assistant);
     let parts = last.expect("an assistant's message").parts.iter();
     parts
         .filter_map(|part| match &part.content {

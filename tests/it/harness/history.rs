@@ -2,8 +2,8 @@
 
 use contextd::{
     model::{
-        Category, CompactionId, MessageId, Part, PartSize, Role, Seq, SessionId, SessionKey,
-        TenantId, command::Idempotency, message::StoredPart,
+        Category, CompactionId, MessageId, Part, PartSize, Role, Seq, SessionId, SessionKey, TenantId,
+        command::Idempotency, message::StoredPart,
     },
     pb::{self, MessageView, part::Content},
     session::{
@@ -56,62 +56,31 @@ impl<'a> History<'a> {
         };
         host.create(created).await;
         let client = host.database.client().await;
-        let mut history = Self {
-            host,
-            client,
-            session,
-            points: Vec::new(),
-        };
+        let mut history = Self { host, client, session, points: Vec::new() };
         history.note("an empty session").await;
-        let pinned = pb::InputMessage {
-            pinned: true,
-            ..says(pb::Role::User, "keep")
-        };
+        let pinned = pb::InputMessage { pinned: true, ..says(pb::Role::User, "keep") };
         let answer = |words| says(pb::Role::Assistant, words);
-        let begun = vec![
-            says(pb::Role::User, "one"),
-            answer("two"),
-            pinned,
-            calls(&["c1"]),
-            results(&["c1"]),
-            answer("six"),
-        ];
+        let begun =
+            vec![says(pb::Role::User, "one"), answer("two"), pinned, calls(&["c1"]), results(&["c1"]), answer("six")];
         host.append(session, begun).await;
         history.note("appended").await;
         history.compact("k1", 1, 5, Some("in short")).await;
         history.note("a compaction").await;
-        host.append(
-            session,
-            vec![
-                says(pb::Role::User, "nine"),
-                calls(&["c2"]),
-                results(&["c2"]),
-                answer("twelve"),
-            ],
-        )
-        .await;
+        host.append(session, vec![says(pb::Role::User, "nine"), calls(&["c2"]), results(&["c2"]), answer("twelve")])
+            .await;
         history.note("appended behind the summary").await;
         history.prune("c2").await;
         history.note("a prune").await;
         let last = host.session(session).await.last_seq;
-        host.append(
-            session,
-            vec![says(pb::Role::User, "void"), answer("void too")],
-        )
-        .await;
+        host.append(session, vec![says(pb::Role::User, "void"), answer("void too")]).await;
         history.note("what a rollback will void").await;
         history.void(last + 1, last + 2).await;
         history.note("a rollback").await;
         history.compact("k2", 1, 9, None).await;
-        history
-            .note("a compaction upon the other, without a summary")
-            .await;
+        history.note("a compaction upon the other, without a summary").await;
         revert_compaction(host, session, "k2").await;
         history.note("it was taken back").await;
-        host.run_with(turn(session, MODEL, "And now?"), |call| {
-            result(&call.call_id, "seen")
-        })
-        .await;
+        host.run_with(turn(session, MODEL, "And now?"), |call| result(&call.call_id, "seen")).await;
         history.note("a turn").await;
         history.compact("k3", 1, 12, Some("in shorter")).await;
         history.note("a compaction that replaces the summary").await;
@@ -125,17 +94,9 @@ impl<'a> History<'a> {
     async fn note(&mut self, what: &'static str) {
         check_counters(&self.client, self.session).await;
         let seq = self.host.session(self.session).await.last_seq;
-        let all = self
-            .host
-            .listed(self.session, MessageView::All, 0, false, 0)
-            .await;
+        let all = self.host.listed(self.session, MessageView::All, 0, false, 0).await;
         let live = self.host.live(self.session).await;
-        self.points.push(Point {
-            what,
-            seq,
-            all,
-            live,
-        });
+        self.points.push(Point { what, seq, all, live });
     }
 
     /// Applies a compaction of the messages from one seq to another.
@@ -143,13 +104,8 @@ impl<'a> History<'a> {
         let store = self.host.replica.engine.store();
         let key = self.key();
         let compaction = CompactionId::new(id);
-        let seen = self
-            .number("select context_version from session_run where session_id = $1")
-            .await;
-        let nobody = Idempotency {
-            request: None,
-            hash: String::new(),
-        };
+        let seen = self.number("select context_version from session_run where session_id = $1").await;
+        let nobody = Idempotency { request: None, hash: String::new() };
         let begin = NewCompaction {
             compaction: &compaction,
             seen,
@@ -157,31 +113,17 @@ impl<'a> History<'a> {
             started: &payloads::compaction_started(id),
             lease: store.lease_ttl(),
         };
-        as_worker(store.begin_compaction(&key, &begin, &nobody))
-            .await
-            .unwrap()
-            .update
-            .unwrap();
+        as_worker(store.begin_compaction(&key, &begin, &nobody)).await.unwrap().update.unwrap();
         let mut shift = TokenCounters::default();
         let live = self.host.live(self.session).await;
-        let hidden = live
-            .iter()
-            .filter(|it| it.is_summary || !it.pinned && (from..=to).contains(&it.seq));
+        let hidden = live.iter().filter(|it| it.is_summary || !it.pinned && (from..=to).contains(&it.seq));
         for message in hidden {
             shift.messages(-1, -4);
             for part in &message.parts {
                 let tokens = part.tokens.as_ref().unwrap().tokens;
                 shift.count(counter(message, part), -1, -i64::from(tokens));
-                if let Some(Content::ToolResult(pb::ToolResult {
-                    prune_mark: Some(mark),
-                    ..
-                })) = &part.content
-                {
-                    shift.count(
-                        Counter::Pruned,
-                        -1,
-                        -i64::from(mark.original_tokens - tokens),
-                    );
+                if let Some(Content::ToolResult(pb::ToolResult { prune_mark: Some(mark), .. })) = &part.content {
+                    shift.count(Counter::Pruned, -1, -i64::from(mark.original_tokens - tokens));
                 }
             }
         }
@@ -201,11 +143,7 @@ impl<'a> History<'a> {
             info: b"",
             cost: &Cost::default(),
         };
-        as_worker(store.swap_compaction(&key, &compaction, &replacement))
-            .await
-            .unwrap()
-            .update
-            .unwrap();
+        as_worker(store.swap_compaction(&key, &compaction, &replacement)).await.unwrap().update.unwrap();
     }
 
     /// Prunes a result, as a later version will. Its placeholder has 2 tokens here.
@@ -213,32 +151,18 @@ impl<'a> History<'a> {
         let mark = "update parts set original_tokens = tokens, tokens = 2, pruned_at_seq = $3
                      where session_id = $1 and kind = 'tool_result' and call_id = $2 returning original_tokens - 2";
         let seq = self.happen("context_pruned").await;
-        let saved: i32 = self
-            .client
-            .query_one(mark, &[&self.session, &call, &seq])
-            .await
-            .unwrap()
-            .get(0);
+        let saved: i32 = self.client.query_one(mark, &[&self.session, &call, &seq]).await.unwrap().get(0);
         let count =
             "update session_run set version = version + 1, ctx_tokens[5] = ctx_tokens[5] - $2, ctx_tokens[9] = ctx_tokens[9] + $2,
                             ctx_parts[9] = ctx_parts[9] + 1 where session_id = $1";
-        self.client
-            .execute(count, &[&self.session, &i64::from(saved)])
-            .await
-            .unwrap();
+        self.client.execute(count, &[&self.session, &i64::from(saved)]).await.unwrap();
     }
 
     /// Voids a user message and its response, as a rollback will.
     async fn void(&self, from: i64, to: i64) {
         let seq = self.happen("turn_cancelled").await;
         let mark = "update messages set voided_at_seq = $4 where session_id = $1 and seq between $2 and $3";
-        assert_eq!(
-            self.client
-                .execute(mark, &[&self.session, &from, &to, &seq])
-                .await
-                .unwrap(),
-            2
-        );
+        assert_eq!(self.client.execute(mark, &[&self.session, &from, &to, &seq]).await.unwrap(), 2);
         let gone = "with p as (
                       select p.category, p.tokens from messages m join parts p using (tenant_id, session_id, message_id)
                        where m.session_id = $1 and m.voided_at_seq = $2)
@@ -246,10 +170,7 @@ impl<'a> History<'a> {
                            ctx_tokens[1] = ctx_tokens[1] - (select sum(tokens) from p where category = 1),
                            ctx_tokens[2] = ctx_tokens[2] - (select sum(tokens) from p where category = 2),
                            ctx_parts[1] = ctx_parts[1] - 1, ctx_parts[2] = ctx_parts[2] - 1 where session_id = $1";
-        self.client
-            .execute(gone, &[&self.session, &seq])
-            .await
-            .unwrap();
+        self.client.execute(gone, &[&self.session, &seq]).await.unwrap();
     }
 
     /// Writes an event of a later version, and increments the context version.
@@ -258,19 +179,11 @@ impl<'a> History<'a> {
                                where session_id = $1 returning tenant_id, session_id, next_seq - 1 as seq)
                    insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
                    select tenant_id, session_id, seq, 1, 0, 0, $2, '' from f returning seq";
-        self.client
-            .query_one(sql, &[&self.session, &kind])
-            .await
-            .unwrap()
-            .get(0)
+        self.client.query_one(sql, &[&self.session, &kind]).await.unwrap().get(0)
     }
 
     async fn number(&self, sql: &str) -> i64 {
-        self.client
-            .query_one(sql, &[&self.session])
-            .await
-            .unwrap()
-            .get(0)
+        self.client.query_one(sql, &[&self.session]).await.unwrap().get(0)
     }
 }
 
@@ -278,26 +191,12 @@ impl<'a> History<'a> {
 pub async fn revert_compaction(host: &Host, session: &str, id: &str) {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
     let version = "select context_version from session_run where session_id = $1";
-    let seen: i64 = host
-        .database
-        .client()
-        .await
-        .query_one(version, &[&session])
-        .await
-        .unwrap()
-        .get(0);
-    let nobody = Idempotency {
-        request: None,
-        hash: String::new(),
-    };
+    let seen: i64 = host.database.client().await.query_one(version, &[&session]).await.unwrap().get(0);
+    let nobody = Idempotency { request: None, hash: String::new() };
     let store = host.replica.engine.store();
     let compaction = CompactionId::new(id);
     let reverted = payloads::compaction_reverted(id);
-    as_worker(store.revert_compaction(&key, &compaction, seen, &reverted, &nobody))
-        .await
-        .unwrap()
-        .update
-        .unwrap();
+    as_worker(store.revert_compaction(&key, &compaction, seen, &reverted, &nobody)).await.unwrap().update.unwrap();
 }
 
 fn counter(message: &pb::Message, part: &pb::Part) -> Counter {
@@ -311,16 +210,8 @@ fn counter(message: &pb::Message, part: &pb::Part) -> Counter {
 }
 
 fn summary(id: &str, words: &str) -> NewMessage {
-    let size = PartSize {
-        tokens: 3,
-        category: Category::Summary,
-    };
-    let part = StoredPart {
-        part: Part::text(words),
-        size,
-        estimator: "test".to_owned(),
-        pruned: None,
-    };
+    let size = PartSize { tokens: 3, category: Category::Summary };
+    let part = StoredPart { part: Part::text(words), size, estimator: "test".to_owned(), pruned: None };
     NewMessage {
         id: MessageId::new(format!("{id}-summary")),
         role: Role::User,

@@ -68,14 +68,7 @@ impl Host {
         let sessions = replica.sessions().await;
         let contexts = ContextServiceClient::new(replica.channel().await);
         let queue = QueueServiceClient::new(replica.channel().await);
-        Self {
-            database,
-            replica,
-            turns,
-            sessions,
-            contexts,
-            queue,
-        }
+        Self { database, replica, turns, sessions, contexts, queue }
     }
 
     /// A replica whose [`MODEL`] responds with these, in order.
@@ -85,13 +78,7 @@ impl Host {
 
     /// Another replica on the same database, with separate connections.
     pub async fn beside(&self, options: Options) -> Self {
-        Self::over(
-            TestDatabase {
-                config: self.database.config.clone(),
-            },
-            options,
-        )
-        .await
+        Self::over(TestDatabase { config: self.database.config.clone() }, options).await
     }
 
     /// Releases a signal for which scripts wait.
@@ -113,11 +100,7 @@ impl Host {
 
     /// Enqueues a message.
     pub async fn enqueue(&self, request: pb::EnqueueMessageRequest) -> pb::EnqueueMessageResponse {
-        self.queue()
-            .enqueue_message(request)
-            .await
-            .unwrap()
-            .into_inner()
+        self.queue().enqueue_message(request).await.unwrap().into_inner()
     }
 
     /// The pending messages of a session's queue, page by page.
@@ -130,12 +113,7 @@ impl Host {
                 page_size: 2,
                 page_token: std::mem::take(&mut token),
             };
-            let page = self
-                .queue()
-                .list_queued_messages(request)
-                .await
-                .unwrap()
-                .into_inner();
+            let page = self.queue().list_queued_messages(request).await.unwrap().into_inner();
             queued.extend(page.queued_messages);
             if page.next_page_token.is_empty() {
                 return queued;
@@ -151,27 +129,13 @@ impl Host {
             queued_message_id: message.to_owned(),
             request_id: String::new(),
         };
-        self.queue()
-            .cancel_queued_message(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .queued_message
-            .unwrap()
+        self.queue().cancel_queued_message(request).await.unwrap().into_inner().queued_message.unwrap()
     }
 
     /// Withdraws all queued messages. Returns their ids.
     pub async fn clear(&self, session: &str) -> Vec<String> {
-        let request = pb::ClearQueueRequest {
-            session_id: session.to_owned(),
-            request_id: String::new(),
-        };
-        self.queue()
-            .clear_queue(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .cancelled_message_ids
+        let request = pb::ClearQueueRequest { session_id: session.to_owned(), request_id: String::new() };
+        self.queue().clear_queue(request).await.unwrap().into_inner().cancelled_message_ids
     }
 
     /// Opens the stream of a turn. Returns an error if the call fails.
@@ -179,16 +143,11 @@ impl Host {
         &self,
         request: pb::ExecuteTurnRequest,
     ) -> Result<Streaming<pb::ExecuteTurnResponse>, Status> {
-        Ok(Box::pin(self.turns().execute_turn(request))
-            .await?
-            .into_inner())
+        Ok(Box::pin(self.turns().execute_turn(request)).await?.into_inner())
     }
 
     /// Opens the stream of a turn. Fails the test if the call fails.
-    pub async fn execute(
-        &self,
-        request: pb::ExecuteTurnRequest,
-    ) -> Streaming<pb::ExecuteTurnResponse> {
+    pub async fn execute(&self, request: pb::ExecuteTurnRequest) -> Streaming<pb::ExecuteTurnResponse> {
         self.try_execute(request).await.unwrap()
     }
 
@@ -214,15 +173,9 @@ impl Host {
         let mut calls = Vec::new();
         while let Some(event) = events::next(&mut stream).await.unwrap() {
             match &event.payload {
-                Some(pb::event::Payload::ToolCallRequested(pending)) => {
-                    calls.extend(pending.call.clone())
-                }
+                Some(pb::event::Payload::ToolCallRequested(pending)) => calls.extend(pending.call.clone()),
                 Some(pb::event::Payload::ActionRequired(_)) => {
-                    self.submit(
-                        &session,
-                        calls.drain(..).map(|call| answer(&call)).collect(),
-                    )
-                    .await;
+                    self.submit(&session, calls.drain(..).map(|call| answer(&call)).collect()).await;
                 }
                 _ => {}
             }
@@ -232,12 +185,7 @@ impl Host {
     }
 
     /// Watches the events of a session.
-    pub async fn watch(
-        &self,
-        session: &str,
-        turn: &str,
-        after: i64,
-    ) -> Streaming<pb::WatchEventsResponse> {
+    pub async fn watch(&self, session: &str, turn: &str, after: i64) -> Streaming<pb::WatchEventsResponse> {
         let request = pb::WatchEventsRequest {
             session_id: session.to_owned(),
             turn_id: turn.to_owned(),
@@ -245,19 +193,11 @@ impl Host {
             follow: true,
             stream: None,
         };
-        self.turns()
-            .watch_events(request)
-            .await
-            .unwrap()
-            .into_inner()
+        self.turns().watch_events(request).await.unwrap().into_inner()
     }
 
     /// Submits results. Returns the status of each.
-    pub async fn submit(
-        &self,
-        session: &str,
-        results: Vec<pb::ToolResult>,
-    ) -> Vec<pb::AnswerStatus> {
+    pub async fn submit(&self, session: &str, results: Vec<pb::ToolResult>) -> Vec<pb::AnswerStatus> {
         statuses(&self.try_submit(submit(session, results)).await.unwrap())
     }
 
@@ -266,11 +206,7 @@ impl Host {
         &self,
         request: pb::SubmitToolResultsRequest,
     ) -> Result<pb::SubmitToolResultsResponse, Status> {
-        Ok(self
-            .turns()
-            .submit_tool_results(request)
-            .await?
-            .into_inner())
+        Ok(self.turns().submit_tool_results(request).await?.into_inner())
     }
 
     /// Cancels the turn with this id, or the live turn of the session if the id is empty.
@@ -280,49 +216,24 @@ impl Host {
             turn_id: turn.to_owned(),
             ..pb::CancelTurnRequest::default()
         };
-        self.turns()
-            .cancel_turn(request)
-            .await
-            .unwrap()
-            .into_inner()
+        self.turns().cancel_turn(request).await.unwrap().into_inner()
     }
 
     /// The calls that wait for a result, in order.
     pub async fn pending(&self, session: &str) -> Vec<String> {
         let turn = self.session(session).await.current_turn_id;
         let turn = self.turn(session, &turn).await;
-        turn.pending_calls
-            .into_iter()
-            .map(|pending| pending.call.unwrap().call_id)
-            .collect()
+        turn.pending_calls.into_iter().map(|pending| pending.call.unwrap().call_id).collect()
     }
 
     pub async fn turn(&self, session: &str, turn: &str) -> pb::Turn {
-        let request = pb::GetTurnRequest {
-            session_id: session.to_owned(),
-            turn_id: turn.to_owned(),
-        };
-        self.turns()
-            .get_turn(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .turn
-            .unwrap()
+        let request = pb::GetTurnRequest { session_id: session.to_owned(), turn_id: turn.to_owned() };
+        self.turns().get_turn(request).await.unwrap().into_inner().turn.unwrap()
     }
 
     pub async fn session(&self, session: &str) -> pb::Session {
-        let request = pb::GetSessionRequest {
-            session_id: session.to_owned(),
-        };
-        self.sessions
-            .clone()
-            .get_session(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .session
-            .unwrap()
+        let request = pb::GetSessionRequest { session_id: session.to_owned() };
+        self.sessions.clone().get_session(request).await.unwrap().into_inner().session.unwrap()
     }
 
     pub fn contexts(&self) -> ContextServiceClient<Channel> {
@@ -331,17 +242,8 @@ impl Host {
 
     /// The context statistics of a session.
     pub async fn stats(&self, session: &str) -> pb::ContextStats {
-        let request = pb::GetContextStatsRequest {
-            session_id: session.to_owned(),
-            ..Default::default()
-        };
-        self.contexts()
-            .get_context_stats(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .stats
-            .unwrap()
+        let request = pb::GetContextStatsRequest { session_id: session.to_owned(), ..Default::default() };
+        self.contexts().get_context_stats(request).await.unwrap().into_inner().stats.unwrap()
     }
 
     /// All messages of a session, page by page.
@@ -354,13 +256,7 @@ impl Host {
                 page_token: token,
                 ..pb::ListMessagesRequest::default()
             };
-            let page = self
-                .sessions
-                .clone()
-                .list_messages(request)
-                .await
-                .unwrap()
-                .into_inner();
+            let page = self.sessions.clone().list_messages(request).await.unwrap().into_inner();
             messages.extend(page.messages);
             if page.next_page_token.is_empty() {
                 return messages;
@@ -370,13 +266,7 @@ impl Host {
     }
 
     /// All durable events after a seq, of one turn or of the session, read in pages of a given size.
-    pub async fn events(
-        &self,
-        session: &str,
-        turn: &str,
-        after: i64,
-        page_size: i32,
-    ) -> Vec<pb::Event> {
+    pub async fn events(&self, session: &str, turn: &str, after: i64, page_size: i32) -> Vec<pb::Event> {
         let mut events = Vec::new();
         let mut after_seq = after;
         loop {
@@ -386,17 +276,8 @@ impl Host {
                 after_seq,
                 page_size,
             };
-            let page = self
-                .turns()
-                .list_events(request)
-                .await
-                .unwrap()
-                .into_inner();
-            assert!(
-                page.events.len() <= usize::try_from(page_size).unwrap(),
-                "a page of {}",
-                page.events.len()
-            );
+            let page = self.turns().list_events(request).await.unwrap().into_inner();
+            assert!(page.events.len() <= usize::try_from(page_size).unwrap(), "a page of {}", page.events.len());
             events.extend(page.events);
             if page.next_after_seq == page.last_seq {
                 return events;
@@ -407,11 +288,7 @@ impl Host {
     }
 
     /// Submits approvals and denials. Returns the status of each.
-    pub async fn decide(
-        &self,
-        session: &str,
-        approvals: Vec<pb::Approval>,
-    ) -> Vec<pb::AnswerStatus> {
+    pub async fn decide(&self, session: &str, approvals: Vec<pb::Approval>) -> Vec<pb::AnswerStatus> {
         statuses(&self.try_submit(decide(session, approvals)).await.unwrap())
     }
 
@@ -419,18 +296,8 @@ impl Host {
     pub async fn assert_counted(&self, session: &str) {
         let sql = "select r.open_calls::bigint, (select count(*) from tool_calls c where c.session_id = $1 and c.closed_at is null)
                      from session_run r where r.session_id = $1";
-        let row = self
-            .database
-            .client()
-            .await
-            .query_one(sql, &[&session])
-            .await
-            .unwrap();
-        assert_eq!(
-            row.get::<_, i64>(0),
-            row.get::<_, i64>(1),
-            "open calls of {session}, as counted and as they are"
-        );
+        let row = self.database.client().await.query_one(sql, &[&session]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "open calls of {session}, as counted and as they are");
     }
 
     /// Stops the workers of this replica and lets its leases expire, like a process that was killed some time ago. A
@@ -439,27 +306,18 @@ impl Host {
     pub async fn simulate_crash(&self) {
         let owner = self.replica.engine.store().replica();
         self.replica.stop_workers();
-        self.database
-            .owner_died(&format!("owner = '{owner}'"))
-            .await;
+        self.database.owner_died(&format!("owner = '{owner}'")).await;
     }
 
     /// Waits until no turn runs on this replica.
     pub async fn at_rest(&self) {
-        until("the replica to come to rest", || async {
-            self.replica.engine.leases().count() == 0
-        })
-        .await;
+        until("the replica to come to rest", || async { self.replica.engine.leases().count() == 0 }).await;
     }
 }
 
 /// The status of each receipt, in order.
 pub fn statuses(response: &pb::SubmitToolResultsResponse) -> Vec<pb::AnswerStatus> {
-    response
-        .receipts
-        .iter()
-        .map(pb::AnswerReceipt::status)
-        .collect()
+    response.receipts.iter().map(pb::AnswerReceipt::status).collect()
 }
 
 /// Polls until `holds` returns true, for conditions without a notification.
@@ -473,13 +331,7 @@ pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) 
 
 /// A summary of a refusal: its code, its reason, and one value of its metadata.
 pub fn refusal(status: &Status, key: &str) -> (Code, String, String) {
-    let info = status
-        .get_details_error_info()
-        .expect("an error without ErrorInfo");
+    let info = status.get_details_error_info().expect("an error without ErrorInfo");
     assert_eq!(info.domain, "contextd.dev");
-    (
-        status.code(),
-        info.reason,
-        info.metadata.get(key).cloned().unwrap_or_default(),
-    )
+    (status.code(), info.reason, info.metadata.get(key).cloned().unwrap_or_default())
 }

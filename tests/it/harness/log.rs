@@ -26,10 +26,7 @@ impl Logged {
     /// Captures the log of this thread while the result lives.
     pub fn begin(&self) -> (DefaultGuard, Dispatch) {
         let writer = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .json()
-            .with_writer(move || writer.clone())
-            .finish();
+        let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
         let guard = tracing::subscriber::set_default(subscriber);
         // With a single subscriber in the process, the first thread that reaches a callsite decides for all threads
         // whether it is logged, and other tests have no subscriber. With two, all subscribers are consulted.
@@ -44,11 +41,7 @@ impl Logged {
     /// The fields of the lines with this message.
     pub fn lines(&self, message: &str) -> Vec<Value> {
         let lines = self.text();
-        let lines = lines
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines
-            .filter(|line| line["fields"]["message"] == message)
-            .collect()
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["fields"]["message"] == message).collect()
     }
 }

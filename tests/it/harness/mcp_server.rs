@@ -12,16 +12,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use contextd::config::{McpConfig, OauthConfig};
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
-use hyper::{
-    Request, Response, StatusCode, body::Incoming, header, server::conn::http1, service::service_fn,
-};
+use hyper::{Request, Response, StatusCode, body::Incoming, header, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult,
-        InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams,
-        ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult, InitializeRequestParams,
+        InitializeResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+        SubscriptionFilter, Tool,
     },
     service::{RequestContext, SubscriptionContext, SubscriptionSink},
     transport::streamable_http_server::{
@@ -144,11 +142,7 @@ impl McpServer {
             revoked: Mutex::default(),
         });
         let serving = tokio::spawn(serve(listener, Handler(Arc::clone(&played))));
-        Self {
-            address,
-            played,
-            serving: Mutex::new(Some(serving)),
-        }
+        Self { address, played, serving: Mutex::new(Some(serving)) }
     }
 
     /// The URL of the server.
@@ -271,9 +265,7 @@ async fn serve(listener: TcpListener, handler: Handler) {
             }
         });
         connections.spawn(async move {
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(socket), answer)
-                .await;
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), answer).await;
         });
     }
 }
@@ -286,10 +278,7 @@ impl Played {
         assert_eq!(authorization.to_str().unwrap(), format!("Basic {expected}"));
         let form = request.into_body().collect().await.unwrap().to_bytes();
         let form = std::str::from_utf8(&form).unwrap().to_owned();
-        assert!(
-            form.starts_with("grant_type=client_credentials&resource=http"),
-            "{form}"
-        );
+        assert!(form.starts_with("grant_type=client_credentials&resource=http"), "{form}");
         assert!(form.ends_with("&scope=tools"), "{form}");
         let token = {
             let mut issued = self.issued.lock().unwrap();
@@ -306,8 +295,8 @@ impl Played {
         let token = request.headers().get(header::AUTHORIZATION);
         let token = token.map(|token| token.to_str().unwrap());
         let (issued, revoked) = (*self.issued.lock().unwrap(), *self.revoked.lock().unwrap());
-        let is_issued = (revoked + 1..=issued)
-            .any(|number| token == Some(format!("Bearer {}", issued_token(number)).as_str()));
+        let is_issued =
+            (revoked + 1..=issued).any(|number| token == Some(format!("Bearer {}", issued_token(number)).as_str()));
         if !self.habits.oauth {
             assert_eq!(token, Some(format!("Bearer {TOKEN}").as_str()));
         }
@@ -329,13 +318,10 @@ impl Played {
     fn with_habits(&self, answer: Answer) -> Answer {
         match self.habits.lost_session {
             LostSession::BadRequest if answer.status() == StatusCode::NOT_FOUND => bad_request(),
-            LostSession::PlainBadRequest if answer.status() == StatusCode::NOT_FOUND => answered(
-                "text/plain",
-                "Bad Request: No valid session ID provided".to_owned(),
-            ),
-            LostSession::NotFound | LostSession::BadRequest | LostSession::PlainBadRequest => {
-                answer
+            LostSession::PlainBadRequest if answer.status() == StatusCode::NOT_FOUND => {
+                answered("text/plain", "Bad Request: No valid session ID provided".to_owned())
             }
+            LostSession::NotFound | LostSession::BadRequest | LostSession::PlainBadRequest => answer,
         }
     }
 }
@@ -348,9 +334,7 @@ fn unauthorized() -> Answer {
     let mut answer = answered("text/plain", "Unauthorized".to_owned());
     *answer.status_mut() = StatusCode::UNAUTHORIZED;
     let challenge = header::HeaderValue::from_static("Bearer error=\"invalid_token\"");
-    answer
-        .headers_mut()
-        .insert(header::WWW_AUTHENTICATE, challenge);
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     answer
 }
 
@@ -371,18 +355,14 @@ fn answered(content_type: &str, body: String) -> Answer {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let tools = ServerCapabilities::builder()
-            .enable_tools()
-            .enable_tool_list_changed();
+        let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
         ServerConfig::new(tools.build())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         Cow::Borrowed(match self.0.habits.speaks {
             Speaks::All => ProtocolVersion::KNOWN_VERSIONS,
-            Speaks::Handshake | Speaks::HandshakeAlone => {
-                ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25)
-            }
+            Speaks::Handshake | Speaks::HandshakeAlone => ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25),
             Speaks::Stateless => &[ProtocolVersion::V_2026_07_28],
         })
     }

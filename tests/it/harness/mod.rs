@@ -1,12 +1,7 @@
 //! The setup of every test of the public API: a real PostgreSQL, a separate database, a server on a free port with real
 //! HTTP/2, scripted models, and generated stubs.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "each test takes what it needs"
-)]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test takes what it needs")]
 
 pub mod cluster;
 pub mod collector;
@@ -46,10 +41,7 @@ use contextd::{
     app::{Parts, Stop},
     auth::Auth,
     clock::{Clock, SystemClock},
-    config::{
-        AuthConfig, BlobsConfig, Config, Environment, McpConfig, RetentionConfig, StreamConfig,
-        TlsConfig,
-    },
+    config::{AuthConfig, BlobsConfig, Config, Environment, McpConfig, RetentionConfig, StreamConfig, TlsConfig},
     model::{Limits, TenantLimits, config::ContextPolicy},
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
@@ -169,10 +161,7 @@ impl Default for Options {
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
-            stream: StreamConfig {
-                reader_events: 64,
-                reader_bytes: 64 * 1024,
-            },
+            stream: StreamConfig { reader_events: 64, reader_bytes: 64 * 1024 },
             share_interval: Duration::from_millis(20),
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
@@ -186,10 +175,7 @@ impl Default for Options {
             call_attempts: 1,
             retry_delay: Duration::ZERO,
             // Large enough for any test.
-            context: ContextPolicy {
-                context_window: Some(i32::MAX.unsigned_abs()),
-                ..ContextPolicy::default()
-            },
+            context: ContextPolicy { context_window: Some(i32::MAX.unsigned_abs()), ..ContextPolicy::default() },
             poll: Duration::from_millis(100),
             retention: RetentionConfig {
                 request_ids: Duration::from_hours(7 * 24),
@@ -222,10 +208,7 @@ impl Default for Options {
 impl Options {
     /// The default configuration with these options.
     fn config(&self) -> Config {
-        let mut config = Config {
-            providers: [].into(),
-            ..Config::default()
-        };
+        let mut config = Config { providers: [].into(), ..Config::default() };
         config.models.default_model = "scripted/demo".to_owned();
         config.auth = self.auth.clone();
         config.tls = self.tls.clone();
@@ -261,10 +244,7 @@ impl Options {
 
     /// Options for a replica that caches no turn data.
     pub fn without_session_memory(self) -> Self {
-        Self {
-            session_memory: 0,
-            ..self
-        }
+        Self { session_memory: 0, ..self }
     }
 
     /// Adds a script.
@@ -299,22 +279,17 @@ impl Replica {
         }
         let pool = if options.row_security {
             let pool = database.held_pool();
-            Box::pin(contextd::store::migrate::run(&pool))
-                .await
-                .unwrap();
+            Box::pin(contextd::store::migrate::run(&pool)).await.unwrap();
             pool
         } else {
             database.pool()
         };
         let pool = match options.replace {
-            Some(replace) => {
-                pool.rewriting(move |all| all.iter().map(|sql| replace(sql)).collect())
-            }
+            Some(replace) => pool.rewriting(move |all| all.iter().map(|sql| replace(sql)).collect()),
             None => pool,
         };
         let config = options.config();
-        let mut parts =
-            Parts::new(&config, database.config.clone(), &Environment::default()).unwrap();
+        let mut parts = Parts::new(&config, database.config.clone(), &Environment::default()).unwrap();
         parts.database = pool;
         let scripted_model: Arc<dyn Provider> = Arc::new(scripted.clone());
         let providers = [("scripted".to_owned(), scripted_model)];
@@ -330,9 +305,7 @@ impl Replica {
         let mut service = parts.assemble(config, CancellationToken::new()).unwrap();
         let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         admin.set_nonblocking(true).unwrap();
-        let admin_socket = options
-            .breaks_admin_port
-            .then(|| admin.try_clone().unwrap());
+        let admin_socket = options.breaks_admin_port.then(|| admin.try_clone().unwrap());
         let admin_address = admin.local_addr().unwrap();
         service.admin = Some(TcpListener::from_std(admin).unwrap());
         let engine = Arc::clone(&service.engine);
@@ -374,11 +347,7 @@ impl Replica {
 
     /// Opens a connection.
     pub async fn channel(&self) -> Channel {
-        Channel::from_shared(format!("http://{}", self.address))
-            .unwrap()
-            .connect()
-            .await
-            .unwrap()
+        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
     }
 
     /// A TurnService client on a new connection.
@@ -401,14 +370,10 @@ impl Replica {
     pub async fn blob(&self, request: pb::GetBlobRequest) -> (pb::Blob, Vec<u8>) {
         let mut blobs = BlobServiceClient::new(self.channel().await);
         let mut stream = blobs.get_blob(request).await.unwrap().into_inner();
-        let Some(Data::Blob(blob)) = stream.message().await.unwrap().unwrap().data else {
-            panic!("no description")
-        };
+        let Some(Data::Blob(blob)) = stream.message().await.unwrap().unwrap().data else { panic!("no description") };
         let mut content = Vec::new();
         while let Some(piece) = stream.message().await.unwrap() {
-            let Some(Data::Chunk(bytes)) = piece.data else {
-                panic!("no chunk")
-            };
+            let Some(Data::Chunk(bytes)) = piece.data else { panic!("no chunk") };
             assert!(bytes.len() <= 64 * 1024, "a piece is too large");
             content.extend(bytes);
         }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use contextd::{
     model::{
-        AppliedMessage, Compaction, CompactionId, CompactionState, DropReason, Limits, MessageId,
-        Payload, PruneReport, Restored, StepPosition, TokenBasis, TokenCount, UsagePurpose,
-        UsageTotals,
+        AppliedMessage, Compaction, CompactionId, CompactionState, DropReason, Limits, MessageId, Payload, PruneReport,
+        Restored, StepPosition, TokenBasis, TokenCount, UsagePurpose, UsageTotals,
         compaction::{Strategy, Trigger},
         event::{StepStarted, TurnStarted, UsageRecorded},
     },
@@ -32,13 +31,7 @@ pub fn turn_started() -> Payload {
 
 /// A step with the first revision of the configuration.
 pub fn step_started() -> Payload {
-    Payload::StepStarted(StepStarted {
-        model: String::new(),
-        revision: 1,
-        context: nothing(),
-        window: 0,
-        reserve: 0,
-    })
+    Payload::StepStarted(StepStarted { model: String::new(), revision: 1, context: nothing(), window: 0, reserve: 0 })
 }
 
 /// A mark that identifies its writer: the usage of a model with that name.
@@ -56,17 +49,11 @@ pub fn noted(mark: &str) -> Payload {
 
 /// Queued messages were applied to that message.
 pub fn applied(message: impl Into<String>) -> Payload {
-    Payload::MessagesApplied {
-        message: MessageId::new(message),
-        taken: Vec::<AppliedMessage>::new(),
-    }
+    Payload::MessagesApplied { message: MessageId::new(message), taken: Vec::<AppliedMessage>::new() }
 }
 
 pub fn dropped(message: &str) -> Payload {
-    Payload::QueuedMessageDropped {
-        message: MessageId::new(message),
-        reason: DropReason::Superseded,
-    }
+    Payload::QueuedMessageDropped { message: MessageId::new(message), reason: DropReason::Superseded }
 }
 
 pub fn compacted(id: &str) -> Payload {
@@ -127,22 +114,13 @@ pub fn compaction(id: &str) -> Compaction {
 }
 
 fn nothing() -> TokenCount {
-    TokenCount {
-        tokens: 0,
-        basis: TokenBasis::Heuristic,
-        margin: 0,
-        estimator: String::new(),
-    }
+    TokenCount { tokens: 0, basis: TokenBasis::Heuristic, margin: 0, estimator: String::new() }
 }
 
 pub fn pruned() -> Payload {
-    Payload::ContextPruned {
-        report: PruneReport::default(),
-    }
+    Payload::ContextPruned { report: PruneReport::default() }
 }
 
 pub fn restored() -> Payload {
-    Payload::ContextRestored {
-        restored: Restored::default(),
-    }
+    Payload::ContextRestored { restored: Restored::default() }
 }

@@ -31,13 +31,7 @@ const CANCEL_REQUEST: i32 = 80_877_102;
 /// The code of a request for TLS, which is declined.
 const SSL_REQUEST: i32 = 80_877_103;
 /// Startup parameters that a client may send.
-const KNOWN: [&str; 5] = [
-    "user",
-    "database",
-    "client_encoding",
-    "application_name",
-    "timezone",
-];
+const KNOWN: [&str; 5] = ["user", "database", "client_encoding", "application_name", "timezone"];
 
 /// A pooler in front of one database. It stops at the end of the test.
 pub struct Pooler {
@@ -70,9 +64,7 @@ impl Pooler {
     }
 
     async fn new(database: &TestDatabase, ignores_settings: bool) -> Self {
-        let Target::Unix(socket) = database_target(database) else {
-            panic!("not a socket")
-        };
+        let Target::Unix(socket) = database_target(database) else { panic!("not a socket") };
         let user = database.config.get_user().unwrap();
         let name = database.config.get_dbname().unwrap();
         let login = (socket, user.to_owned(), name.to_owned());
@@ -90,24 +82,15 @@ impl Pooler {
             ignores_settings,
         });
         let stop = CancellationToken::new();
-        tokio::spawn(
-            stop.clone()
-                .run_until_cancelled_owned(accept(listener, Arc::clone(&shared))),
-        );
-        Self {
-            address,
-            shared,
-            stop,
-        }
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
+        Self { address, shared, stop }
     }
 
     /// The database with connections through the pooler.
     pub fn database(&self, database: &TestDatabase) -> TestDatabase {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.address.port());
-        config
-            .user(database.config.get_user().unwrap())
-            .dbname(database.config.get_dbname().unwrap());
+        config.user(database.config.get_user().unwrap()).dbname(database.config.get_dbname().unwrap());
         TestDatabase { config }
     }
 
@@ -132,30 +115,18 @@ impl Drop for Pooler {
 async fn log_in((socket, user, database): &(PathBuf, String, String)) -> io::Result<UnixStream> {
     let mut server = UnixStream::connect(socket).await?;
     let mut body = 196_608_i32.to_be_bytes().to_vec(); // version 3.0
-    for word in [
-        "user",
-        user,
-        "database",
-        database,
-        "options",
-        "-c enable_seqscan=off -c timezone=UTC",
-        "",
-    ] {
+    for word in ["user", user, "database", database, "options", "-c enable_seqscan=off -c timezone=UTC", ""] {
         body.extend(word.as_bytes());
         body.push(0);
     }
-    server
-        .write_i32(i32::try_from(body.len() + 4).unwrap())
-        .await?;
+    server.write_i32(i32::try_from(body.len() + 4).unwrap()).await?;
     server.write_all(&body).await?;
     loop {
         let (kind, body) = message(&mut server).await?;
         match kind {
             b'Z' => return Ok(server),
             b'E' => {
-                return Err(io::Error::other(
-                    String::from_utf8_lossy(&body).into_owned(),
-                ));
+                return Err(io::Error::other(String::from_utf8_lossy(&body).into_owned()));
             }
             _ => {}
         }
@@ -191,11 +162,7 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
         return send(&mut client, b'E', words.as_bytes()).await;
     }
     send(&mut client, b'R', &0_i32.to_be_bytes()).await?;
-    for setting in [
-        "server_version\x0015.0\0",
-        "client_encoding\0UTF8\0",
-        "integer_datetimes\0on\0",
-    ] {
+    for setting in ["server_version\x0015.0\0", "client_encoding\0UTF8\0", "integer_datetimes\0on\0"] {
         send(&mut client, b'S', setting.as_bytes()).await?;
     }
     send(&mut client, b'K', &[0; 8]).await?;
@@ -277,11 +244,8 @@ impl Shared {
 
 /// A startup parameter that a pooler does not apply to its existing connections.
 fn unknown_setting(greeting: &[u8]) -> Option<String> {
-    let words: Vec<String> = greeting
-        .get(4..)?
-        .split(|byte| *byte == 0)
-        .map(|w| String::from_utf8_lossy(w).into_owned())
-        .collect();
+    let words: Vec<String> =
+        greeting.get(4..)?.split(|byte| *byte == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
     words
         .chunks(2)
         .map(|pair| pair[0].clone())
@@ -296,10 +260,7 @@ struct Messages<R> {
 
 impl<R: io::AsyncRead + Unpin> Messages<R> {
     fn of(from: R) -> Self {
-        Self {
-            from,
-            read: Vec::new(),
-        }
+        Self { from, read: Vec::new() }
     }
 
     /// The next message. Returns `None` if the other end has terminated the connection.
@@ -311,9 +272,7 @@ impl<R: io::AsyncRead + Unpin> Messages<R> {
                 if self.read.len() >= end {
                     let rest = self.read.split_off(end);
                     let whole = std::mem::replace(&mut self.read, rest);
-                    return Ok(
-                        Some((whole[0], whole[5..].to_vec())).filter(|(kind, _)| *kind != b'X')
-                    );
+                    return Ok(Some((whole[0], whole[5..].to_vec())).filter(|(kind, _)| *kind != b'X'));
                 }
             }
             if self.from.read_buf(&mut self.read).await? == 0 {

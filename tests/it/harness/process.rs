@@ -11,9 +11,7 @@ use std::{
     time::Duration,
 };
 
-use contextd::pb::{
-    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
-};
+use contextd::pb::{session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -74,12 +72,7 @@ impl Place {
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(root.path().join("scripts")).unwrap();
         fs::write(root.path().join("contextd.toml"), settings).unwrap();
-        Self {
-            root,
-            program: env!("CARGO_BIN_EXE_contextd").into(),
-            user: None,
-            variables: Vec::new(),
-        }
+        Self { root, program: env!("CARGO_BIN_EXE_contextd").into(), user: None, variables: Vec::new() }
     }
 
     /// Sets an environment variable for processes in this place. They inherit none of the keys that the test process
@@ -91,14 +84,7 @@ impl Place {
 
     /// Adds a script.
     pub fn script(self, name: &str, json: &serde_json::Value) -> Self {
-        fs::write(
-            self.root
-                .path()
-                .join("scripts")
-                .join(format!("{name}.json")),
-            json.to_string(),
-        )
-        .unwrap();
+        fs::write(self.root.path().join("scripts").join(format!("{name}.json")), json.to_string()).unwrap();
         self
     }
 
@@ -125,88 +111,50 @@ impl Place {
 
     /// The same at a given address, for example that of a killed server.
     pub async fn serve_at(&self, address: SocketAddr) -> Served {
-        Served::start(
-            self.command_at(address, "serve")
-                .arg("--data-dir")
-                .arg(self.data_dir()),
-        )
-        .await
+        Served::start(self.command_at(address, "serve").arg("--data-dir").arg(self.data_dir())).await
     }
 
     /// Starts `contextd serve` on a database.
     pub async fn serve_over(&self, database: &TestDatabase) -> Served {
-        self.try_serve_over(database)
-            .await
-            .unwrap_or_else(|failure| panic!("{failure}"))
+        self.try_serve_over(database).await.unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// The same, but returns as soon as the server listens; the database or its schema may not be ready.
     pub async fn serve_unready_over(&self, database: &TestDatabase) -> Served {
-        Served::listening(
-            self.command("serve")
-                .arg("--database-url")
-                .arg(url(database)),
-        )
-        .await
+        Served::listening(self.command("serve").arg("--database-url").arg(url(database))).await
     }
 
     /// The same, but the start may fail. The error is the output of the process.
     pub async fn try_serve_over(&self, database: &TestDatabase) -> Result<Served, String> {
-        Served::try_start(
-            self.command("serve")
-                .arg("--database-url")
-                .arg(url(database)),
-        )
-        .await
+        Served::try_start(self.command("serve").arg("--database-url").arg(url(database))).await
     }
 
     /// The same at a given address.
     pub async fn serve_over_at(&self, database: &TestDatabase, address: SocketAddr) -> Served {
-        Served::start(
-            self.command_at(address, "serve")
-                .arg("--database-url")
-                .arg(url(database)),
-        )
-        .await
+        Served::start(self.command_at(address, "serve").arg("--database-url").arg(url(database))).await
     }
 
     /// Runs a command on a database until it exits.
     pub async fn run_over(&self, database: &TestDatabase, command: &str) -> Output {
         let mut command = self.command(command);
         let output = command.arg("--database-url").arg(url(database)).output();
-        timeout(TEST_TIMEOUT, output)
-            .await
-            .expect("it goes on and on")
-            .unwrap()
+        timeout(TEST_TIMEOUT, output).await.expect("it goes on and on").unwrap()
     }
 
     /// Runs `contextd backup` or `restore` on the database in this place.
     pub async fn run_with_file(&self, command: &str, file: &Path) -> Output {
         let mut command = self.command(command);
         let command = command.arg("--data-dir").arg(self.data_dir()).arg(file);
-        timeout(TEST_TIMEOUT, command.output())
-            .await
-            .expect("it goes on and on")
-            .unwrap()
+        timeout(TEST_TIMEOUT, command.output()).await.expect("it goes on and on").unwrap()
     }
 
     /// Runs `contextd admin export` or `import` on a database.
-    pub async fn admin_with_file(
-        &self,
-        database: &TestDatabase,
-        action: &str,
-        file: &Path,
-    ) -> Output {
+    pub async fn admin_with_file(&self, database: &TestDatabase, action: &str, file: &Path) -> Output {
         let mut command = Command::new(&self.program);
         command.args(["admin", action]).arg(file);
-        command
-            .arg("--config")
-            .arg(self.root.path().join("contextd.toml"));
+        command.arg("--config").arg(self.root.path().join("contextd.toml"));
         let output = command.arg("--database-url").arg(url(database)).output();
-        timeout(TEST_TIMEOUT, output)
-            .await
-            .expect("it goes on and on")
-            .unwrap()
+        timeout(TEST_TIMEOUT, output).await.expect("it goes on and on").unwrap()
     }
 
     fn command(&self, command: &str) -> Command {
@@ -215,31 +163,18 @@ impl Place {
 
     fn command_at(&self, address: SocketAddr, command: &str) -> Command {
         let mut process = Command::new(&self.program);
-        process
-            .arg(command)
-            .arg("--config")
-            .arg(self.root.path().join("contextd.toml"));
-        process
-            .arg("--script-dir")
-            .arg(self.root.path().join("scripts"));
+        process.arg(command).arg("--config").arg(self.root.path().join("contextd.toml"));
+        process.arg("--script-dir").arg(self.root.path().join("scripts"));
         if command == "serve" {
             process.arg("--listen").arg(address.to_string());
         }
         if let Some((uid, gid)) = self.user {
             process.uid(uid).gid(gid);
         }
-        process
-            .env_clear()
-            .envs(inherited("PATH"))
-            .env("HOME", self.root.path());
-        process.envs(
-            inherited("HOME").map(|(_, home)| ("XDG_CACHE_HOME", Path::new(&home).join(".cache"))),
-        );
+        process.env_clear().envs(inherited("PATH")).env("HOME", self.root.path());
+        process.envs(inherited("HOME").map(|(_, home)| ("XDG_CACHE_HOME", Path::new(&home).join(".cache"))));
         process.envs(self.variables.iter().copied());
-        process
-            .current_dir(self.root.path())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
+        process.current_dir(self.root.path()).stdin(Stdio::null()).kill_on_drop(true);
         process
     }
 
@@ -277,63 +212,35 @@ pub struct Served {
 
 impl Served {
     async fn start(command: &mut Command) -> Self {
-        Self::try_start(command)
-            .await
-            .unwrap_or_else(|failure| panic!("{failure}"))
+        Self::try_start(command).await.unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// Starts the process and waits until it is ready. The error is its output.
     async fn try_start(command: &mut Command) -> Result<Self, String> {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (said, listener) = listen(child.stderr.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = timeout(TEST_TIMEOUT, lines.next_line())
-            .await
-            .ok()
-            .and_then(Result::unwrap);
+        let ready = timeout(TEST_TIMEOUT, lines.next_line()).await.ok().and_then(Result::unwrap);
         let address = ready
             .as_deref()
             .and_then(|line| line.split_once("contextd listens on "))
             .map(|(_, address)| address.trim_end_matches("\"}"));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
             let _ = child.start_kill(); // it may have exited already
-            timeout(TEST_TIMEOUT, listener)
-                .await
-                .expect("its standard error stays open")
-                .unwrap();
-            return Err(format!(
-                "never ready; stdout: {ready:?}, stderr: {}",
-                said.lock().unwrap()
-            ));
+            timeout(TEST_TIMEOUT, listener).await.expect("its standard error stays open").unwrap();
+            return Err(format!("never ready; stdout: {ready:?}, stderr: {}", said.lock().unwrap()));
         };
         let printed: Arc<Mutex<Vec<String>>> = Arc::new(Mutex::new(ready.into_iter().collect()));
         keep(lines, Arc::clone(&printed));
-        Ok(Self {
-            address,
-            child,
-            printed,
-            said,
-            listener,
-        })
+        Ok(Self { address, child, printed, said, listener })
     }
 
     /// Starts the process and waits until it listens; it need not become ready.
     async fn listening(command: &mut Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (said, listener) = listen(child.stderr.take().unwrap());
         let printed = Arc::default();
-        keep(
-            BufReader::new(child.stdout.take().unwrap()).lines(),
-            Arc::clone(&printed),
-        );
+        keep(BufReader::new(child.stdout.take().unwrap()).lines(), Arc::clone(&printed));
         let address = until("it listens", || async {
             let said = said.lock().unwrap();
             let (_, rest) = said.split_once("listening on ")?;
@@ -341,21 +248,12 @@ impl Served {
             let (address, _) = rest.split_once(|c: char| c.is_whitespace() || c == '"')?;
             address.parse().ok()
         });
-        Self {
-            address: address.await,
-            child,
-            printed,
-            said,
-            listener,
-        }
+        Self { address: address.await, child, printed, said, listener }
     }
 
     /// Waits until the log contains a text.
     pub async fn wait_for_log(&self, words: &str) {
-        until(words, || async {
-            self.log_text().contains(words).then_some(())
-        })
-        .await;
+        until(words, || async { self.log_text().contains(words).then_some(()) }).await;
     }
 
     /// The log so far.
@@ -410,11 +308,7 @@ impl Served {
 
     /// Opens a connection.
     pub async fn channel(&self) -> Channel {
-        Channel::from_shared(format!("http://{}", self.address))
-            .unwrap()
-            .connect()
-            .await
-            .unwrap()
+        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
     }
 
     /// A TurnService client on a new connection.
@@ -433,17 +327,10 @@ impl Served {
     }
 
     /// Watches the health of one service.
-    pub async fn watch_health(
-        &self,
-        service: &str,
-    ) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
+    pub async fn watch_health(&self, service: &str) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
         let service = service.to_owned();
         let mut client = HealthClient::new(self.channel().await);
-        client
-            .watch(HealthCheckRequest { service })
-            .await
-            .unwrap()
-            .into_inner()
+        client.watch(HealthCheckRequest { service }).await.unwrap().into_inner()
     }
 }
 
@@ -459,23 +346,14 @@ impl Drop for Served {
 /// Runs `contextd health` on an address. Returns its exit code and output.
 pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
     let output = health_output(address).await;
-    (
-        output.status.code(),
-        String::from_utf8(output.stdout).unwrap(),
-    )
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
 /// Runs `contextd health` on an address.
 pub async fn health_output(address: SocketAddr) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-    let output = command
-        .args(["health", "--address", &address.to_string()])
-        .env_clear()
-        .output();
-    timeout(TEST_TIMEOUT, output)
-        .await
-        .expect("no answer")
-        .unwrap()
+    let output = command.args(["health", "--address", &address.to_string()]).env_clear().output();
+    timeout(TEST_TIMEOUT, output).await.expect("no answer").unwrap()
 }
 
 /// Polls until `look` returns a value.
@@ -488,17 +366,12 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> 
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(TEST_TIMEOUT, found)
-        .await
-        .unwrap_or_else(|_| panic!("never: {what}"))
+    timeout(TEST_TIMEOUT, found).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
 /// Connects to an address at which no server may be listening.
 pub async fn try_channel(address: SocketAddr) -> Result<Channel, Status> {
-    let channel = Channel::from_shared(format!("http://{address}"))
-        .unwrap()
-        .connect()
-        .await;
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
     channel.map_err(|error| Status::unavailable(error.to_string()))
 }
 
@@ -516,10 +389,7 @@ pub fn url(database: &TestDatabase) -> String {
         [Host::Unix(socket)] => {
             format!("postgresql:///{name}?host={}&user={user}", socket.display())
         }
-        [Host::Tcp(host)] => format!(
-            "postgresql://{user}@{host}:{}/{name}",
-            config.get_ports()[0]
-        ),
+        [Host::Tcp(host)] => format!("postgresql://{user}@{host}:{}/{name}", config.get_ports()[0]),
         other => panic!("not one address: {other:?}"),
     }
 }
@@ -527,8 +397,7 @@ pub fn url(database: &TestDatabase) -> String {
 /// Whether a process is running. A zombie is not: where process 1 does not reap, an orphan remains a zombie.
 pub fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 fn inherited(name: &str) -> Option<(&str, OsString)> {
@@ -551,10 +420,7 @@ fn listen(mut stderr: ChildStderr) -> (Arc<Mutex<String>>, JoinHandle<()>) {
     let listener = tokio::spawn(async move {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-            heard
-                .lock()
-                .unwrap()
-                .push_str(&String::from_utf8_lossy(&buffer[..length]));
+            heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
         }
     });
     (said, listener)

@@ -34,10 +34,7 @@ const EXECUTED: &[u8] = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
 const BEGIN: &[u8] = b"Q\0\0\0\x0abegin\0";
 const COMMIT: &[u8] = b"Q\0\0\0\x0bcommit\0";
 /// The first element of the array of statement names that the commit function is called with: its length and its text.
-const WRITES_SESSION: [&[u8]; 2] = [
-    b"\0\0\0\x01\0\0\0\x07session",
-    b"\0\0\0\x01\0\0\0\x07new_run",
-];
+const WRITES_SESSION: [&[u8]; 2] = [b"\0\0\0\x01\0\0\0\x07session", b"\0\0\0\x01\0\0\0\x07new_run"];
 
 /// Maximum bytes per read.
 const CHUNK: usize = 64 * 1024;
@@ -151,15 +148,8 @@ impl Link {
             dead: Mutex::default(),
         });
         let stop = CancellationToken::new();
-        tokio::spawn(
-            stop.clone()
-                .run_until_cancelled_owned(accept(listener, Arc::clone(&shared))),
-        );
-        Self {
-            address,
-            shared,
-            stop,
-        }
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
+        Self { address, shared, stop }
     }
 
     /// A link to a database's server.
@@ -171,9 +161,7 @@ impl Link {
     pub fn database(&self, database: &TestDatabase) -> TestDatabase {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.address.port());
-        config
-            .user(database.config.get_user().unwrap())
-            .dbname(database.config.get_dbname().unwrap());
+        config.user(database.config.get_user().unwrap()).dbname(database.config.get_dbname().unwrap());
         TestDatabase { config }
     }
 
@@ -229,10 +217,7 @@ impl Link {
     /// Waits until this number of planned faults has occurred.
     pub async fn was_cut(&self, times: usize) {
         let mut sprung = self.shared.sprung.subscribe();
-        timeout(TEST_TIMEOUT, sprung.wait_for(|sprung| *sprung >= times))
-            .await
-            .expect("nothing was cut")
-            .unwrap();
+        timeout(TEST_TIMEOUT, sprung.wait_for(|sprung| *sprung >= times)).await.expect("nothing was cut").unwrap();
     }
 
     /// Breaks every connection and refuses new ones, until [`Link::open`].
@@ -301,10 +286,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// Serves one connection until it ends.
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let _ = client.set_nodelay(true);
-    let fate = Fate {
-        cut: shared.cut.lock().unwrap().child_token(),
-        dead: shared.dead.lock().unwrap().child_token(),
-    };
+    let fate = Fate { cut: shared.cut.lock().unwrap().child_token(), dead: shared.dead.lock().unwrap().child_token() };
     let target = shared.target.lock().unwrap().clone();
     if shared.rules.borrow().closed {
         let _ = client.set_zero_linger();
@@ -333,12 +315,7 @@ struct Fate {
     dead: CancellationToken,
 }
 
-async fn between<S: AsyncRead + AsyncWrite>(
-    client: TcpStream,
-    server: S,
-    shared: &Shared,
-    fate: &Fate,
-) {
+async fn between<S: AsyncRead + AsyncWrite>(client: TcpStream, server: S, shared: &Shared, fate: &Fate) {
     shared.open.send_modify(|open| *open += 1);
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = io::split(server);
@@ -387,9 +364,7 @@ async fn pump(
         if to.write_all(bytes).await.is_err() {
             break;
         }
-        shared
-            .carried(way)
-            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        shared.carried(way).fetch_add(bytes.len() as u64, Ordering::Relaxed);
         // Before the other direction is read, so that no response passes.
         match then {
             Some(Then::Break) => fate.cut.cancel(),
@@ -405,17 +380,13 @@ async fn pump(
 
 /// The current traffic mode; waits while the mode is `Stalls`.
 async fn traffic(rules: &mut watch::Receiver<Rules>, way: Way) -> Traffic {
-    let now = rules
-        .wait_for(|rules| rules.of(way) != Traffic::Stalls)
-        .await;
+    let now = rules.wait_for(|rules| rules.of(way) != Traffic::Stalls).await;
     now.map_or(Traffic::Closed, |rules| rules.of(way))
 }
 
 /// Resolves when this direction is closed.
 async fn closed(rules: &mut watch::Receiver<Rules>, way: Way) {
-    let _ = rules
-        .wait_for(|rules| rules.of(way) == Traffic::Closed)
-        .await;
+    let _ = rules.wait_for(|rules| rules.of(way) == Traffic::Closed).await;
 }
 
 impl Rules {
@@ -438,14 +409,9 @@ impl Shared {
     /// The bytes that pass before a planned fault, and the fault.
     fn up_to_trap<'a>(&self, way: Way, bytes: &'a [u8]) -> (&'a [u8], Option<Then>) {
         let mut trap = self.trap.lock().unwrap();
-        let found = trap
-            .as_mut()
-            .filter(|_| way == Way::There)
-            .and_then(|trap| trap.at.met(bytes));
+        let found = trap.as_mut().filter(|_| way == Way::There).and_then(|trap| trap.at.met(bytes));
         match (found, trap.take_if(|_| found.is_some())) {
-            (Some((_, end)), Some(trap)) if trap.landed == CutPoint::After => {
-                (&bytes[..end], Some(trap.then))
-            }
+            (Some((_, end)), Some(trap)) if trap.landed == CutPoint::After => (&bytes[..end], Some(trap.then)),
             (Some((start, _)), Some(trap)) => (&bytes[..start], Some(trap.then)),
             (_, _) => (bytes, None),
         }
@@ -482,7 +448,5 @@ impl At {
 /// The offsets at which `wanted` occurs.
 fn places(bytes: &[u8], wanted: &[u8]) -> impl Iterator<Item = usize> {
     let windows = bytes.windows(wanted.len()).enumerate();
-    windows
-        .filter(move |(_, window)| *window == wanted)
-        .map(|(at, _)| at)
+    windows.filter(move |(_, window)| *window == wanted).map(|(at, _)| at)
 }

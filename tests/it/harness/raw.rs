@@ -69,13 +69,7 @@ pub async fn call_as(
         let value = authorization.parse().unwrap();
         messages.metadata_mut().insert("authorization", value);
     }
-    client
-        .streaming(messages, path(rpc), Bytes)
-        .await?
-        .into_inner()
-        .message()
-        .await
-        .map(Option::unwrap_or_default)
+    client.streaming(messages, path(rpc), Bytes).await?.into_inner().message().await.map(Option::unwrap_or_default)
 }
 
 /// Posts a body that need not have gRPC framing. Returns the status of the response.
@@ -90,12 +84,7 @@ pub async fn post(mut channel: Channel, rpc: &str, body: &str) -> Result<(), Sta
 }
 
 /// Posts a body with a content encoding. Returns the status of the response, if it has no body.
-pub async fn post_encoded(
-    mut channel: Channel,
-    rpc: &str,
-    encoding: &str,
-    body: Vec<u8>,
-) -> Result<(), Status> {
+pub async fn post_encoded(mut channel: Channel, rpc: &str, encoding: &str, body: Vec<u8>) -> Result<(), Status> {
     let body = http_body_util::Full::new(bytes::Bytes::from(body));
     let request = http::Request::post(path(rpc).as_str())
         .header("content-type", "application/grpc")

@@ -37,9 +37,7 @@ pub async fn remembers(store: &Store, key: &SessionKey, right: TurnFence<'_>) ->
     let Ok((Some(read), transcript)) = reading.await else {
         return false;
     };
-    let is_one = transcript
-        .context_version
-        .is_none_or(|version| version == read.context_version);
+    let is_one = transcript.context_version.is_none_or(|version| version == read.context_version);
     let of_others = |it: &OwnedTurn| (it.last_seq, it.cancel.clone(), it.waiting);
     let is_as_left = of_others(&known) == of_others(&read);
     if !is_one || !is_as_left || read.newer.is_some() {

@@ -3,18 +3,12 @@
 use contextd::pb;
 
 pub fn text(text: &str) -> pb::Part {
-    pb::Part {
-        content: Some(pb::part::Content::Text(text.to_owned())),
-        ..pb::Part::default()
-    }
+    pb::Part { content: Some(pb::part::Content::Text(text.to_owned())), ..pb::Part::default() }
 }
 
 /// A user message.
 pub fn input(words: &str) -> pb::InputMessage {
-    pb::InputMessage {
-        parts: vec![text(words)],
-        ..pb::InputMessage::default()
-    }
+    pb::InputMessage { parts: vec![text(words)], ..pb::InputMessage::default() }
 }
 
 /// A request for a turn; the session is created if it does not exist.
@@ -42,54 +36,32 @@ pub fn enqueue(session: &str, words: &str) -> pb::EnqueueMessageRequest {
 
 /// A host tool with only a name.
 pub fn tool(name: &str) -> pb::Tool {
-    pb::Tool {
-        name: name.to_owned(),
-        description: format!("does {name}"),
-        ..pb::Tool::default()
-    }
+    pb::Tool { name: name.to_owned(), description: format!("does {name}"), ..pb::Tool::default() }
 }
 
 /// A tool set with host tools of these names.
 pub fn tools(names: &[&str]) -> Option<pb::ToolSet> {
-    Some(pb::ToolSet {
-        host_tools: names.iter().map(|name| tool(name)).collect(),
-        ..pb::ToolSet::default()
-    })
+    Some(pb::ToolSet { host_tools: names.iter().map(|name| tool(name)).collect(), ..pb::ToolSet::default() })
 }
 
 /// A successful result of a call.
 pub fn result(call: &str, words: &str) -> pb::ToolResult {
-    pb::ToolResult {
-        call_id: call.to_owned(),
-        parts: vec![text(words)],
-        ..pb::ToolResult::default()
-    }
+    pb::ToolResult { call_id: call.to_owned(), parts: vec![text(words)], ..pb::ToolResult::default() }
 }
 
 /// A request that submits results.
 pub fn submit(session: &str, results: Vec<pb::ToolResult>) -> pb::SubmitToolResultsRequest {
-    pb::SubmitToolResultsRequest {
-        session_id: session.to_owned(),
-        results,
-        ..pb::SubmitToolResultsRequest::default()
-    }
+    pb::SubmitToolResultsRequest { session_id: session.to_owned(), results, ..pb::SubmitToolResultsRequest::default() }
 }
 
 /// A host tool that requires approval.
 pub fn careful(name: &str) -> pb::Tool {
-    pb::Tool {
-        requires_approval: true,
-        ..tool(name)
-    }
+    pb::Tool { requires_approval: true, ..tool(name) }
 }
 
 /// An approval of a call.
 pub fn approve(call: &str) -> pb::Approval {
-    pb::Approval {
-        call_id: call.to_owned(),
-        decision: pb::ApprovalDecision::Approve.into(),
-        ..pb::Approval::default()
-    }
+    pb::Approval { call_id: call.to_owned(), decision: pb::ApprovalDecision::Approve.into(), ..pb::Approval::default() }
 }
 
 /// A denial of a call.
@@ -104,26 +76,14 @@ pub fn deny(call: &str, reason: &str) -> pb::Approval {
 
 /// A request that submits approvals and denials.
 pub fn decide(session: &str, approvals: Vec<pb::Approval>) -> pb::SubmitToolResultsRequest {
-    pb::SubmitToolResultsRequest {
-        approvals,
-        ..submit(session, Vec::new())
-    }
+    pb::SubmitToolResultsRequest { approvals, ..submit(session, Vec::new()) }
 }
 
 /// A session whose tools run sequentially.
 pub fn one_by_one() -> Option<pb::Session> {
-    let tools = pb::ToolPolicy {
-        execution: pb::ToolExecution::Sequential.into(),
-        ..pb::ToolPolicy::default()
-    };
-    let policy = pb::Policy {
-        tools: Some(tools),
-        ..pb::Policy::default()
-    };
-    Some(pb::Session {
-        policy_overrides: Some(policy),
-        ..pb::Session::default()
-    })
+    let tools = pb::ToolPolicy { execution: pb::ToolExecution::Sequential.into(), ..pb::ToolPolicy::default() };
+    let policy = pb::Policy { tools: Some(tools), ..pb::Policy::default() };
+    Some(pb::Session { policy_overrides: Some(policy), ..pb::Session::default() })
 }
 
 /// A prune policy that clears results regardless of the savings, except the newest `protect_tokens` tokens.

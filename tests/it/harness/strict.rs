@@ -10,13 +10,9 @@ pub fn refusal(messages: &Value) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     let mut spoken = 0;
     for (at, message) in messages.iter().enumerate() {
-        let calls = message["tool_calls"]
-            .as_array()
-            .map_or(&[][..], Vec::as_slice);
+        let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
         if role(at) != "tool" && !open.is_empty() {
-            return Some(format!(
-                "message {at}: not the same number of calls and results"
-            ));
+            return Some(format!("message {at}: not the same number of calls and results"));
         }
         match role(at) {
             "system" | "developer" if at == 0 => continue,
@@ -39,9 +35,7 @@ pub fn refusal(messages: &Value) -> Option<String> {
         if calls.is_empty() {
             let expected = if spoken % 2 == 0 { "user" } else { "assistant" };
             if role(at) != expected {
-                return Some(format!(
-                    "message {at}: conversation roles must alternate user/assistant/user/..."
-                ));
+                return Some(format!("message {at}: conversation roles must alternate user/assistant/user/..."));
             }
             spoken += 1;
         } else if spoken == 0 {

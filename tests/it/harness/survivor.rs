@@ -40,10 +40,7 @@ pub fn two_tools() -> Value {
 }
 
 pub fn asking(model: &str, session: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest {
-        tools: tools(&["left", "right"]),
-        ..turn(session, model, "Go")
-    }
+    pb::ExecuteTurnRequest { tools: tools(&["left", "right"]), ..turn(session, model, "Go") }
 }
 
 /// A host that retries: it repeats the same request after the last event that it has received.
@@ -56,11 +53,7 @@ pub struct Survivor {
 
 impl Survivor {
     pub fn new(request: pb::ExecuteTurnRequest) -> Self {
-        Self {
-            request,
-            stream: None,
-            seen: Vec::new(),
-        }
+        Self { request, stream: None, seen: Vec::new() }
     }
 
     pub fn session(&self) -> &str {
@@ -75,10 +68,7 @@ impl Survivor {
     pub async fn next(&mut self) -> Result<Option<pb::Event>, Status> {
         let event = next(self.stream.as_mut().unwrap()).await?;
         if let Some(event) = event.as_ref().filter(|event| event.seq > 0) {
-            self.seen.push(pb::Event {
-                replay: false,
-                ..event.clone()
-            });
+            self.seen.push(pb::Event { replay: false, ..event.clone() });
         }
         Ok(event)
     }
@@ -87,19 +77,13 @@ impl Survivor {
     pub async fn until(&mut self, wanted: impl Fn(&Payload) -> bool) -> Payload {
         let found = async {
             loop {
-                let event = self
-                    .next()
-                    .await
-                    .unwrap()
-                    .expect("the stream ended too early");
+                let event = self.next().await.unwrap().expect("the stream ended too early");
                 if let Some(payload) = event.payload.filter(&wanted) {
                     return payload;
                 }
             }
         };
-        tokio::time::timeout(TEST_TIMEOUT, found)
-            .await
-            .expect("it never came")
+        tokio::time::timeout(TEST_TIMEOUT, found).await.expect("it never came")
     }
 
     /// Reads until the stream breaks. Returns its status.
@@ -144,9 +128,7 @@ impl Survivor {
                 tokio::time::sleep(Duration::from_millis(20)).await; // a client's delay before it retries
             }
         };
-        tokio::time::timeout(TEST_TIMEOUT * 2, story)
-            .await
-            .expect("the turn never ended");
+        tokio::time::timeout(TEST_TIMEOUT * 2, story).await.expect("the turn never ended");
     }
 
     async fn try_finish(&mut self, address: SocketAddr) -> Result<(), Status> {
@@ -156,9 +138,7 @@ impl Survivor {
             if !waiting.is_empty() {
                 let results = waiting.iter().map(|call| result(call, "fine")).collect();
                 let mut turns = try_turns(address).await?;
-                turns
-                    .submit_tool_results(submit(self.session(), results))
-                    .await?;
+                turns.submit_tool_results(submit(self.session(), results)).await?;
             }
         }
         Ok(())
@@ -167,39 +147,20 @@ impl Survivor {
     /// Sends the request, with the seq of the last event, to an address.
     pub async fn send_to_address(&mut self, address: SocketAddr) -> Result<(), Status> {
         self.request.after_seq = self.seen.last().map_or(0, |event| event.seq);
-        self.stream = Some(
-            try_turns(address)
-                .await?
-                .execute_turn(self.request.clone())
-                .await?
-                .into_inner(),
-        );
+        self.stream = Some(try_turns(address).await?.execute_turn(self.request.clone()).await?.into_inner());
         Ok(())
     }
 
     pub async fn answer(&self, served: &Served, calls: &[String]) -> Vec<pb::AnswerStatus> {
         let results = calls.iter().map(|call| result(call, "fine")).collect();
-        let answer = served
-            .turns()
-            .await
-            .submit_tool_results(submit(self.session(), results))
-            .await
-            .unwrap();
-        answer
-            .into_inner()
-            .receipts
-            .iter()
-            .map(pb::AnswerReceipt::status)
-            .collect()
+        let answer = served.turns().await.submit_tool_results(submit(self.session(), results)).await.unwrap();
+        answer.into_inner().receipts.iter().map(pb::AnswerReceipt::status).collect()
     }
 
     /// Checks that the events have no gap and that the host has received all of them.
     pub async fn check_story(&self, served: &Served) {
         let told = self.check_outline(served).await;
-        assert!(
-            self.seen == told,
-            "not the same events were streamed as are listed"
-        );
+        assert!(self.seen == told, "not the same events were streamed as are listed");
     }
 
     /// The same check, without the fields of events other than messages: if several versions wrote the events, the
@@ -209,15 +170,8 @@ impl Survivor {
         assert_eq!(kinds(&self.seen), kinds(&told), "{}", self.session());
         assert_eq!(messages(&self.seen), messages(&told), "{}", self.session());
         let seqs: Vec<i64> = told.iter().map(|event| event.seq).collect();
-        assert_eq!(
-            seqs,
-            (1..=i64::try_from(told.len()).unwrap()).collect::<Vec<_>>()
-        );
-        let ends: Vec<_> = told
-            .iter()
-            .filter(|event| is_end(event))
-            .map(|event| event.seq)
-            .collect();
+        assert_eq!(seqs, (1..=i64::try_from(told.len()).unwrap()).collect::<Vec<_>>());
+        let ends: Vec<_> = told.iter().filter(|event| is_end(event)).map(|event| event.seq).collect();
         assert_eq!(ends, [told.last().unwrap().seq], "{:?}", kinds(&told));
         let mut asked = requested(&told);
         let mut answered = completed(&told);
@@ -226,14 +180,8 @@ impl Survivor {
         assert_eq!(asked, answered);
         asked.dedup();
         assert_eq!(asked.len(), answered.len());
-        let steps: Vec<_> = messages(&told)
-            .iter()
-            .map(|message| (message.role, message.step))
-            .collect();
-        assert!(
-            steps.is_sorted_by(|a, b| a.1 < b.1 || (a.1 == b.1 && a.0 < b.0)),
-            "a step spoke twice: {steps:?}"
-        );
+        let steps: Vec<_> = messages(&told).iter().map(|message| (message.role, message.step)).collect();
+        assert!(steps.is_sorted_by(|a, b| a.1 < b.1 || (a.1 == b.1 && a.0 < b.0)), "a step spoke twice: {steps:?}");
         told
     }
 }
@@ -245,11 +193,7 @@ pub fn is_end(event: &pb::Event) -> bool {
 /// The calls that an event reports as waiting for results.
 pub fn waiting_calls(event: &pb::Event) -> Vec<String> {
     if let Some(Payload::Sync(sync)) = &event.payload {
-        return sync
-            .pending_calls
-            .iter()
-            .map(|pending| pending.call.as_ref().unwrap().call_id.clone())
-            .collect();
+        return sync.pending_calls.iter().map(|pending| pending.call.as_ref().unwrap().call_id.clone()).collect();
     }
     if let Some(Payload::ActionRequired(action)) = &event.payload {
         return action.result_call_ids.clone();
@@ -259,9 +203,7 @@ pub fn waiting_calls(event: &pb::Event) -> Vec<String> {
 
 pub fn completed(events: &[pb::Event]) -> Vec<String> {
     let ids = events.iter().filter_map(|event| match &event.payload {
-        Some(Payload::ToolCallCompleted(done)) => {
-            Some(done.result.as_ref().unwrap().call_id.clone())
-        }
+        Some(Payload::ToolCallCompleted(done)) => Some(done.result.as_ref().unwrap().call_id.clone()),
         _ => None,
     });
     ids.collect()
@@ -277,31 +219,15 @@ pub fn recoveries(events: &[pb::Event]) -> Vec<(pb::RecoveryCause, i32)> {
 }
 
 pub async fn events(served: &Served, session: &str) -> Vec<pb::Event> {
-    let request = pb::ListEventsRequest {
-        session_id: session.to_owned(),
-        page_size: 1000,
-        ..Default::default()
-    };
-    let page = served
-        .turns()
-        .await
-        .list_events(request)
-        .await
-        .unwrap()
-        .into_inner();
+    let request = pb::ListEventsRequest { session_id: session.to_owned(), page_size: 1000, ..Default::default() };
+    let page = served.turns().await.list_events(request).await.unwrap().into_inner();
     assert_eq!(page.next_after_seq, page.last_seq);
     page.events
 }
 
 /// Whether a client may retry after this status: the connection or a server failed.
 pub fn passes(status: &Status) -> bool {
-    [
-        Code::Unavailable,
-        Code::Unknown,
-        Code::Cancelled,
-        Code::Internal,
-    ]
-    .contains(&status.code())
+    [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal].contains(&status.code())
         && (status.code() != Code::Internal || status.get_error_details().error_info().is_none())
 }
 
@@ -315,9 +241,7 @@ pub async fn becomes(health: &mut Streaming<HealthCheckResponse>, wanted: Servin
         }
         panic!("health fell silent");
     };
-    tokio::time::timeout(TEST_TIMEOUT, told)
-        .await
-        .expect("health never changed");
+    tokio::time::timeout(TEST_TIMEOUT, told).await.expect("health never changed");
 }
 
 /// Two processes on one database.

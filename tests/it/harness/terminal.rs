@@ -22,26 +22,15 @@ use super::events::TEST_TIMEOUT;
 
 fn chat(address: SocketAddr, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-    command
-        .arg("chat")
-        .arg("--address")
-        .arg(address.to_string())
-        .args(args);
-    command
-        .env_clear()
-        .env("NO_COLOR", "1")
-        .env("TERM", "xterm")
-        .kill_on_drop(true);
+    command.arg("chat").arg("--address").arg(address.to_string()).args(args);
+    command.env_clear().env("NO_COLOR", "1").env("TERM", "xterm").kill_on_drop(true);
     command
 }
 
 /// Runs `contextd chat` without a terminal, as a script does.
 pub async fn chat_output(address: SocketAddr, args: &[&str]) -> Output {
     let output = chat(address, args).stdin(Stdio::null()).output();
-    timeout(TEST_TIMEOUT, output)
-        .await
-        .expect("it goes on and on")
-        .unwrap()
+    timeout(TEST_TIMEOUT, output).await.expect("it goes on and on").unwrap()
 }
 
 /// `contextd chat` at a terminal.
@@ -65,20 +54,10 @@ const PROMPT: &str = "\x1b[?2004h";
 impl Terminal {
     /// Starts `contextd chat`.
     pub fn chat(address: SocketAddr, args: &[&str]) -> Self {
-        let size = Winsize {
-            ws_row: 50,
-            ws_col: 400,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = Winsize { ws_row: 50, ws_col: 400, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let side = || Stdio::from(pty.slave.try_clone().unwrap());
-        let child = chat(address, args)
-            .stdin(side())
-            .stdout(side())
-            .stderr(side())
-            .spawn()
-            .unwrap();
+        let child = chat(address, args).stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         let keyboard = File::from(pty.master);
         let mut shown = keyboard.try_clone().unwrap();
         let (show, screen) = watch::channel(Screen::default());
@@ -89,36 +68,25 @@ impl Terminal {
             while let Ok(length @ 1..) = shown.read(&mut buffer) {
                 bytes.extend_from_slice(&buffer[..length]);
                 let shown = String::from_utf8_lossy(&bytes);
-                show.send_replace(Screen {
-                    text: plain(&shown),
-                    prompts: shown.matches(PROMPT).count(),
-                });
+                show.send_replace(Screen { text: plain(&shown), prompts: shown.matches(PROMPT).count() });
             }
         });
-        Self {
-            child,
-            keyboard,
-            screen,
-        }
+        Self { child, keyboard, screen }
     }
 
     /// Waits until a text is displayed.
     pub async fn shows(&mut self, text: &str) {
-        self.becomes(text, |screen| screen.text.contains(text))
-            .await;
+        self.becomes(text, |screen| screen.text.contains(text)).await;
     }
 
     /// Waits until this number of prompts has been displayed.
     pub async fn asks(&mut self, times: usize) {
-        self.becomes("a prompt", |screen| screen.prompts >= times)
-            .await;
+        self.becomes("a prompt", |screen| screen.prompts >= times).await;
     }
 
     async fn becomes(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
         let shown = self.screen.wait_for(|screen| wanted(screen));
-        let found = timeout(TEST_TIMEOUT, shown)
-            .await
-            .is_ok_and(|screen| screen.is_ok());
+        let found = timeout(TEST_TIMEOUT, shown).await.is_ok_and(|screen| screen.is_ok());
         assert!(found, "never shown: {what}; but:\n{}", self.screen());
     }
 
@@ -145,11 +113,7 @@ impl Terminal {
             Err(_) => panic!("does not end:\n{}", self.screen()),
         };
         // The last output is read before the other side is detected as closed.
-        while timeout(TEST_TIMEOUT, self.screen.changed())
-            .await
-            .expect("the terminal stays open")
-            .is_ok()
-        {}
+        while timeout(TEST_TIMEOUT, self.screen.changed()).await.expect("the terminal stays open").is_ok() {}
         (status.code(), self.screen())
     }
 
@@ -162,13 +126,7 @@ impl Terminal {
 fn plain(shown: &str) -> String {
     let mut pieces = shown.split("\x1b[");
     let first = pieces.next().unwrap_or_default().to_owned();
-    let rest = pieces.map(|piece| {
-        piece
-            .trim_start_matches(|c: char| !c.is_ascii_alphabetic())
-            .get(1..)
-            .unwrap_or_default()
-    });
-    rest.fold(first, |text, piece| text + piece)
-        .replace("\r\n", "\n")
-        .replace('\r', "\n")
+    let rest =
+        pieces.map(|piece| piece.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).get(1..).unwrap_or_default());
+    rest.fold(first, |text, piece| text + piece).replace("\r\n", "\n").replace('\r', "\n")
 }

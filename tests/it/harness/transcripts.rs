@@ -12,11 +12,7 @@ use super::{
 };
 
 pub fn message(role: pb::Role, parts: Vec<pb::Part>) -> pb::InputMessage {
-    pb::InputMessage {
-        role: role.into(),
-        parts,
-        ..pb::InputMessage::default()
-    }
+    pb::InputMessage { role: role.into(), parts, ..pb::InputMessage::default() }
 }
 
 /// A message with one text.
@@ -41,10 +37,7 @@ pub fn calls(ids: &[&str]) -> pb::InputMessage {
 /// One turn: a user message, a tool call, its result of this many tokens, and a response.
 pub fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
     let result = super::requests::result(call, &"x".repeat(4 * tokens));
-    let part = pb::Part {
-        content: Some(Content::ToolResult(result)),
-        ..pb::Part::default()
-    };
+    let part = pb::Part { content: Some(Content::ToolResult(result)), ..pb::Part::default() };
     vec![
         says(pb::Role::User, "Look."),
         calls(&[call]),
@@ -56,89 +49,50 @@ pub fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
 /// A message with the results of these calls.
 pub fn results(ids: &[&str]) -> pb::InputMessage {
     let result = |id: &&str| pb::Part {
-        content: Some(Content::ToolResult(super::requests::result(
-            id,
-            &format!("seen {id}"),
-        ))),
+        content: Some(Content::ToolResult(super::requests::result(id, &format!("seen {id}")))),
         ..pb::Part::default()
     };
     message(pb::Role::Tool, ids.iter().map(result).collect())
 }
 
 pub fn append(session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessagesRequest {
-    pb::AppendMessagesRequest {
-        session_id: session.to_owned(),
-        messages,
-        ..pb::AppendMessagesRequest::default()
-    }
+    pb::AppendMessagesRequest { session_id: session.to_owned(), messages, ..pb::AppendMessagesRequest::default() }
 }
 
 pub fn fork(session: &str, at_seq: i64, new: &str) -> pb::ForkSessionRequest {
     let session_id = session.to_owned();
     let new_session_id = new.to_owned();
-    pb::ForkSessionRequest {
-        session_id,
-        at_seq,
-        new_session_id,
-        ..pb::ForkSessionRequest::default()
-    }
+    pb::ForkSessionRequest { session_id, at_seq, new_session_id, ..pb::ForkSessionRequest::default() }
 }
 
 impl Host {
     /// Creates a session, with defaults for all other fields.
     pub async fn create(&self, session: pb::Session) -> pb::Session {
-        let request = pb::CreateSessionRequest {
-            session: Some(session),
-            request_id: String::new(),
-        };
-        self.sessions()
-            .create_session(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .session
-            .unwrap()
+        let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
+        self.sessions().create_session(request).await.unwrap().into_inner().session.unwrap()
     }
 
     /// Creates a session with one turn for each of these sizes.
     pub async fn with_turns(&self, session: &str, sizes: &[usize]) {
-        let named = pb::Session {
-            session_id: session.to_owned(),
-            model: MODEL.to_owned(),
-            ..pb::Session::default()
-        };
+        let named = pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() };
         self.create(named).await;
         for (n, tokens) in sizes.iter().enumerate() {
-            self.append(session, one_turn(&format!("c{n}"), *tokens))
-                .await;
+            self.append(session, one_turn(&format!("c{n}"), *tokens)).await;
         }
     }
 
     /// Appends messages. Returns an error if the call fails.
-    pub async fn try_append(
-        &self,
-        request: pb::AppendMessagesRequest,
-    ) -> Result<pb::AppendMessagesResponse, Status> {
+    pub async fn try_append(&self, request: pb::AppendMessagesRequest) -> Result<pb::AppendMessagesResponse, Status> {
         Ok(self.sessions().append_messages(request).await?.into_inner())
     }
 
     /// Appends messages. Fails the test if the call fails.
-    pub async fn append(
-        &self,
-        session: &str,
-        messages: Vec<pb::InputMessage>,
-    ) -> pb::AppendMessagesResponse {
+    pub async fn append(&self, session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessagesResponse {
         self.try_append(append(session, messages)).await.unwrap()
     }
 
     pub async fn try_fork(&self, request: pb::ForkSessionRequest) -> Result<pb::Session, Status> {
-        Ok(self
-            .sessions()
-            .fork_session(request)
-            .await?
-            .into_inner()
-            .session
-            .unwrap())
+        Ok(self.sessions().fork_session(request).await?.into_inner().session.unwrap())
     }
 
     /// Lists one view of a session as of a seq, page by page.
@@ -161,12 +115,7 @@ impl Host {
                 page_size,
                 page_token,
             };
-            let page = self
-                .sessions()
-                .list_messages(request)
-                .await
-                .unwrap()
-                .into_inner();
+            let page = self.sessions().list_messages(request).await.unwrap().into_inner();
             messages.extend(page.messages);
             if page.next_page_token.is_empty() {
                 return messages;
@@ -182,10 +131,7 @@ impl Host {
 }
 
 pub fn ids(messages: &[pb::Message]) -> Vec<&str> {
-    messages
-        .iter()
-        .map(|message| message.message_id.as_str())
-        .collect()
+    messages.iter().map(|message| message.message_id.as_str()).collect()
 }
 
 /// The stored messages, parts and active compaction of a session.
@@ -195,8 +141,7 @@ const PARTS: &str =
     "select p.message_id, p.kind, p.call_id, p.category, p.tokens, p.original_tokens, m.seq is null as early
     from parts p left join messages m using (tenant_id, session_id, message_id)
    where p.session_id = $1 order by p.message_id, p.idx";
-const IN_FORCE: &str =
-    "select from_seq, to_seq, summary_message, kept, hides_pinned from compactions
+const IN_FORCE: &str = "select from_seq, to_seq, summary_message, kept, hides_pinned from compactions
     where session_id = $1 and status = 2 order by active_from_seq desc limit 1";
 
 /// The stored counters of a session.
@@ -218,23 +163,11 @@ pub async fn check_counters(client: &Client, session: &str) {
     let in_force = client.query_opt(IN_FORCE, &[&session]).await.unwrap();
     let kept = client.query_one(KEPT, &[&session]).await.unwrap();
     let counted = count(&messages, &parts, in_force.as_ref());
-    assert_eq!(
-        kept.get::<_, Vec<i64>>("counters"),
-        counted,
-        "the counters of {session}"
-    );
+    assert_eq!(kept.get::<_, Vec<i64>>("counters"), counted, "the counters of {session}");
     let dense: Vec<i64> = (kept.get::<_, i64>("forked_at") + 1..kept.get("next_seq")).collect();
-    assert_eq!(
-        kept.get::<_, Vec<i64>>("events"),
-        dense,
-        "the events of {session}"
-    );
+    assert_eq!(kept.get::<_, Vec<i64>>("events"), dense, "the events of {session}");
     let open: Vec<String> = open_calls(&messages, &parts).into_iter().collect();
-    assert_eq!(
-        kept.get::<_, Vec<String>>("calls"),
-        open,
-        "the open calls of {session}"
-    );
+    assert_eq!(kept.get::<_, Vec<String>>("calls"), open, "the open calls of {session}");
     assert_eq!(
         usize::try_from(kept.get::<_, i32>("open_calls")),
         Ok(open.len()),
@@ -245,13 +178,11 @@ pub async fn check_counters(client: &Client, session: &str) {
 /// The counters in the order of [`KEPT`]: of what the model sees, and of results whose message is not complete.
 fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
     type InForce = (i64, i64, Option<String>, Vec<i64>, bool);
-    let in_force: Option<InForce> =
-        in_force.map(|row| (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4)));
+    let in_force: Option<InForce> = in_force.map(|row| (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4)));
     let mut counted = [0_i64; 20];
     let mut seen = BTreeMap::new();
     for row in messages {
-        let (seq, id, pinned, is_summary): (i64, String, bool, bool) =
-            (row.get(0), row.get(1), row.get(4), row.get(5));
+        let (seq, id, pinned, is_summary): (i64, String, bool, bool) = (row.get(0), row.get(1), row.get(4), row.get(5));
         let hidden = match &in_force {
             Some((_, _, summary, ..)) if is_summary => summary.as_ref() != Some(&id),
             Some((from, to, _, kept, hides_pinned)) => {
@@ -266,12 +197,8 @@ fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
         }
     }
     for row in parts {
-        let (category, tokens, original): (i16, i32, Option<i32>) =
-            (row.get(3), row.get(4), row.get(5));
-        let category = match (
-            seen.get(&row.get::<_, String>(0)),
-            row.get::<_, bool>("early"),
-        ) {
+        let (category, tokens, original): (i16, i32, Option<i32>) = (row.get(3), row.get(4), row.get(5));
+        let category = match (seen.get(&row.get::<_, String>(0)), row.get::<_, bool>("early")) {
             (Some(true), _) => 7,
             (Some(false), _) | (None, true) => category,
             (None, false) => continue,
@@ -293,27 +220,14 @@ fn open_calls(messages: &[Row], parts: &[Row]) -> BTreeSet<String> {
     let mut calls: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for row in parts {
         let call: Option<String> = row.get("call_id");
-        calls
-            .entry(row.get("message_id"))
-            .or_default()
-            .extend(call.map(|call| (row.get("kind"), call)));
+        calls.entry(row.get("message_id")).or_default().extend(call.map(|call| (row.get("kind"), call)));
     }
     let mut open = BTreeSet::new();
-    for row in messages
-        .iter()
-        .filter(|row| !row.get::<_, bool>("is_summary"))
-    {
+    for row in messages.iter().filter(|row| !row.get::<_, bool>("is_summary")) {
         let (role, message): (i16, String) = (row.get("role"), row.get("message_id"));
-        assert!(
-            role == 4 || open.is_empty(),
-            "{message} stands between calls and their results"
-        );
+        assert!(role == 4 || open.is_empty(), "{message} stands between calls and their results");
         for (kind, call) in calls.get(&message).into_iter().flatten() {
-            let sound = if kind == "tool_call" {
-                open.insert(call.clone())
-            } else {
-                open.remove(call)
-            };
+            let sound = if kind == "tool_call" { open.insert(call.clone()) } else { open.remove(call) };
             assert!(sound, "{kind} {call} in {message}");
         }
     }

@@ -51,18 +51,9 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new(round: usize) -> Arc<Self> {
-        let key = |name: &str| {
-            SessionKey::new(
-                TenantId::new("t"),
-                SessionId::new(format!("r{round}{name}")),
-            )
-        };
+        let key = |name: &str| SessionKey::new(TenantId::new("t"), SessionId::new(format!("r{round}{name}")));
         let sessions = vec![key("a"), key("b")];
-        Arc::new(Self {
-            history: History::default(),
-            sessions,
-            names: AtomicU64::new(1),
-        })
+        Arc::new(Self { history: History::default(), sessions, names: AtomicU64::new(1) })
     }
 
     /// A unique number.
@@ -80,10 +71,7 @@ pub(super) struct Hold {
 
 impl Hold {
     pub(super) fn right(&self) -> TurnFence<'_> {
-        TurnFence {
-            turn: &self.turn,
-            fence: self.fence,
-        }
+        TurnFence { turn: &self.turn, fence: self.fence }
     }
 }
 
@@ -127,11 +115,7 @@ impl Actor {
 
     /// A unique id.
     pub(super) fn name(&self, kind: &str, session: usize) -> String {
-        format!(
-            "{}-{kind}{}",
-            self.scene.sessions[session].session,
-            self.scene.number()
-        )
+        format!("{}-{kind}{}", self.scene.sessions[session].session, self.scene.number())
     }
 
     pub(super) fn tell(&self, told: Told) {
@@ -142,20 +126,10 @@ impl Actor {
     pub(super) fn granted(&mut self, session: usize, grant: Grant, how: &'static str) {
         let id = self.key(session).session.to_string();
         let epoch = grant.fence.epoch;
-        self.tell(Told::Granted {
-            session: id,
-            epoch,
-            how,
-        });
+        self.tell(Told::Granted { session: id, epoch, how });
         self.known.insert((session, epoch));
         if !self.dice.chance(5) {
-            self.held.insert(
-                session,
-                Hold {
-                    turn: grant.turn,
-                    fence: grant.fence,
-                },
-            );
+            self.held.insert(session, Hold { turn: grant.turn, fence: grant.fence });
         }
     }
 
@@ -169,10 +143,7 @@ impl Actor {
 
     /// Tries once. Returns `None` if the response was missed or the database returned an error; the outcome is then
     /// unknown. An error that is not transient is recorded as a violation.
-    pub(super) async fn ask<T>(
-        &mut self,
-        deed: impl Future<Output = Result<T, Error>>,
-    ) -> Option<T> {
+    pub(super) async fn ask<T>(&mut self, deed: impl Future<Output = Result<T, Error>>) -> Option<T> {
         let answer = if self.dice.chance(self.habits.missed) {
             let polls = 1 + self.dice.below(6);
             polled(deed, polls).await?
@@ -183,9 +154,7 @@ impl Actor {
             Ok(answer) => Some(answer),
             Err(error) => {
                 if !error.is_transient() {
-                    self.tell(Told::Refused {
-                        what: error.to_string(),
-                    });
+                    self.tell(Told::Refused { what: error.to_string() });
                 }
                 None
             }
@@ -193,10 +162,7 @@ impl Actor {
     }
 
     /// Repeats an operation until it gets a response. Returns `None` after [`TRIES`] attempts.
-    pub(super) async fn insist<T>(
-        &mut self,
-        deed: impl AsyncFn() -> Result<T, Error>,
-    ) -> Option<T> {
+    pub(super) async fn insist<T>(&mut self, deed: impl AsyncFn() -> Result<T, Error>) -> Option<T> {
         for _ in 0..TRIES {
             if let Some(answer) = self.ask(deed()).await {
                 return Some(answer);

@@ -49,14 +49,10 @@ impl Guard {
                 let blind = "and (r.version = _version or 'queued' = any (_wanted))";
                 commit.replacen(VERSION, blind, 1)
             }
-            Self::FallbackInRetry => commit.replacen(
-                "request = coalesce(_bytes[1], ",
-                "request = coalesce(t.request, ",
-                1,
-            ),
-            Self::IdempotencyRow => {
-                commit.replacen("i.request_id = ", "false and i.request_id = ", 1)
+            Self::FallbackInRetry => {
+                commit.replacen("request = coalesce(_bytes[1], ", "request = coalesce(t.request, ", 1)
             }
+            Self::IdempotencyRow => commit.replacen("i.request_id = ", "false and i.request_id = ", 1),
         }
     }
 }

@@ -13,55 +13,29 @@ use crate::harness::invariants::{Stored, read::read_all};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
     /// It owns this turn.
-    Granted {
-        session: String,
-        epoch: i64,
-        how: &'static str,
-    },
+    Granted { session: String, epoch: i64, how: &'static str },
     /// Its write as the owner was committed.
     Wrote { mark: String },
     /// Its request started this turn.
-    Admitted {
-        session: String,
-        request: String,
-        turn: String,
-    },
+    Admitted { session: String, request: String, turn: String },
     /// Its message is in the queue.
     Queued(Queueing),
     /// These messages were withdrawn.
-    Withdrew {
-        session: String,
-        messages: Vec<String>,
-    },
+    Withdrew { session: String, messages: Vec<String> },
     /// The results for these calls were accepted.
     Accepted { session: String, calls: Vec<String> },
     /// This live turn will be cancelled.
     Cancelled { session: String, turn: String },
     /// This configuration is in force.
-    Updated {
-        session: String,
-        request: String,
-        revision: i64,
-    },
+    Updated { session: String, request: String, revision: i64 },
     /// These messages were appended.
-    Imported {
-        session: String,
-        messages: Vec<String>,
-    },
+    Imported { session: String, messages: Vec<String> },
     /// This session is a copy of the other one up to this seq.
-    Forked {
-        session: String,
-        from: String,
-        at: i64,
-    },
+    Forked { session: String, from: String, at: i64 },
     /// The session was deleted.
     Deleted { session: String, seq: i64 },
     /// This compaction was applied or reverted.
-    Compacted {
-        session: String,
-        compaction: String,
-        reverted: bool,
-    },
+    Compacted { session: String, compaction: String, reverted: bool },
     /// The database refused the request for a reason that is not a guard.
     Refused { what: String },
 }
@@ -87,17 +61,11 @@ pub(super) struct History(Mutex<Vec<Told>>);
 
 impl History {
     pub(super) fn tell(&self, told: Told) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(told);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
     }
 
     pub(super) fn all(&self) -> Vec<Told> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

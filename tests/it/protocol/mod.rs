@@ -38,18 +38,8 @@ const REPLICAS: u32 = 7;
 /// Number of rounds that must be clean, and the maximum number of rounds until every kind of response has occurred.
 const ROUNDS: (usize, usize) = (12, 60);
 /// The kinds of responses that a run must contain.
-const HAPPENS: [&str; 10] = [
-    "Granted",
-    "Wrote",
-    "Admitted",
-    "Queued",
-    "Withdrew",
-    "Accepted",
-    "Cancelled",
-    "Updated",
-    "Imported",
-    "Forked",
-];
+const HAPPENS: [&str; 10] =
+    ["Granted", "Wrote", "Admitted", "Queued", "Withdrew", "Accepted", "Cancelled", "Updated", "Imported", "Forked"];
 /// Number of rounds in which the checker must notice a disabled guard.
 const ROUNDS_WITHOUT: usize = 60;
 
@@ -93,40 +83,17 @@ fn habits() -> Habits {
 /// Like [`habits`], with more of the operations that a guard is for.
 fn habits_without(guard: Guard) -> Habits {
     let more = |own: &[(Own, usize)], visit: &[(Visit, usize)], missed| {
-        let own = own
-            .iter()
-            .copied()
-            .chain([(Own::Say, 6), (Own::Finish, 6), (Own::Call, 2)])
-            .collect();
-        let visit = visit
-            .iter()
-            .copied()
-            .chain([(Visit::Execute, 12), (Visit::TakeOver, 3)])
-            .collect();
-        Habits {
-            own,
-            visit,
-            missed,
-            deeds: 22,
-        }
+        let own = own.iter().copied().chain([(Own::Say, 6), (Own::Finish, 6), (Own::Call, 2)]).collect();
+        let visit = visit.iter().copied().chain([(Visit::Execute, 12), (Visit::TakeOver, 3)]).collect();
+        Habits { own, visit, missed, deeds: 22 }
     };
     match guard {
-        Guard::Version => more(
-            &[(Own::Call, 40)],
-            &[(Visit::Answer, 60), (Visit::TakeOver, 10)],
-            0,
-        ),
-        Guard::VersionOfEnqueue => more(
-            &[(Own::Finish, 40), (Own::Take, 30)],
-            &[(Visit::Enqueue, 25), (Visit::Execute, 10)],
-            0,
-        ),
+        Guard::Version => more(&[(Own::Call, 40)], &[(Visit::Answer, 60), (Visit::TakeOver, 10)], 0),
+        Guard::VersionOfEnqueue => {
+            more(&[(Own::Finish, 40), (Own::Take, 30)], &[(Visit::Enqueue, 25), (Visit::Execute, 10)], 0)
+        }
         Guard::FallbackInRetry => more(&[(Own::Retry, 20)], &[], 0),
-        Guard::IdempotencyRow => more(
-            &[(Own::Take, 10)],
-            &[(Visit::Enqueue, 30), (Visit::Execute, 20)],
-            15,
-        ),
+        Guard::IdempotencyRow => more(&[(Own::Take, 10)], &[(Visit::Enqueue, 30), (Visit::Execute, 20)], 15),
     }
 }
 
@@ -154,16 +121,10 @@ impl World {
         }
         let store = |n| {
             let pool = database.pool_among(REPLICAS);
-            Store::new(pool, format!("replica {n}"), Duration::from_secs(30))
-                .with_session_memory(32 << 20)
+            Store::new(pool, format!("replica {n}"), Duration::from_secs(30)).with_session_memory(32 << 20)
         };
         let stores = (0..REPLICAS).map(store).collect();
-        Self {
-            database,
-            stores,
-            seed: seed(),
-            is_whole: off.is_none(),
-        }
+        Self { database, stores, seed: seed(), is_whole: off.is_none() }
     }
 
     /// Runs a round. Returns the violations, and the number of responses per kind.
@@ -187,10 +148,7 @@ impl World {
         }
         join_all(actors.iter_mut().map(Actor::run)).await;
         let mut last = actors.pop().unwrap();
-        last.habits = Arc::new(Habits {
-            missed: 0,
-            ..Habits::clone(&habits)
-        });
+        last.habits = Arc::new(Habits { missed: 0, ..Habits::clone(&habits) });
         last.rest().await;
         let told = scene.history.all();
         let mut stored = history::stored(&last.client).await;
@@ -200,12 +158,9 @@ impl World {
         let mut tally: BTreeMap<String, usize> = BTreeMap::new();
         for told in &told {
             let name = format!("{told:?}");
-            *tally
-                .entry(name.split([' ', '(']).next().unwrap_or_default().to_owned())
-                .or_default() += 1;
+            *tally.entry(name.split([' ', '(']).next().unwrap_or_default().to_owned()).or_default() += 1;
         }
-        *tally.entry("Events".to_owned()).or_default() +=
-            stored.values().map(|it| it.events.len()).sum::<usize>();
+        *tally.entry("Events".to_owned()).or_default() += stored.values().map(|it| it.events.len()).sum::<usize>();
         (checker::violations(&stored, &told), tally)
     }
 }
@@ -220,13 +175,8 @@ async fn concurrent_replicas_violate_no_invariant() {
             return;
         }
         let (found, told) = Box::pin(world.round(round, habits())).await;
-        assert!(
-            found.is_empty(),
-            "round {round} of {SEED}={}: {found:#?}",
-            world.seed
-        );
-        told.into_iter()
-            .for_each(|(what, times)| *tally.entry(what).or_default() += times);
+        assert!(found.is_empty(), "round {round} of {SEED}={}: {found:#?}", world.seed);
+        told.into_iter().for_each(|(what, times)| *tally.entry(what).or_default() += times);
     }
     panic!("{HAPPENS:?}, not all of it: {tally:?}");
 }
@@ -237,22 +187,14 @@ async fn missed(guard: Guard) {
     for round in 0..ROUNDS_WITHOUT {
         let (found, _) = Box::pin(world.round(round, habits_without(guard))).await;
         // Violations that another guard or a constraint of the database is responsible for do not count.
-        let its = |found: &String| {
-            guard
-                .missed()
-                .iter()
-                .any(|begins| found.starts_with(begins))
-        };
+        let its = |found: &String| guard.missed().iter().any(|begins| found.starts_with(begins));
         let found: Vec<String> = found.into_iter().filter(its).collect();
         if !found.is_empty() {
             eprintln!("found in round {round}");
             return;
         }
     }
-    panic!(
-        "{SEED}={}: without {guard:?} nothing is found in {ROUNDS_WITHOUT} rounds",
-        world.seed
-    );
+    panic!("{SEED}={}: without {guard:?} nothing is found in {ROUNDS_WITHOUT} rounds", world.seed);
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use contextd::{
     model::{
-        CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq,
-        SessionKey, TurnFence, TurnResult, Undone, command::TurnRequest, event::CallCancelReason,
+        CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq, SessionKey, TurnFence,
+        TurnResult, Undone, command::TurnRequest, event::CallCancelReason,
     },
     session::{
         SessionState,
@@ -53,12 +53,7 @@ enum Write {
     Append(Rows, Option<Batch>),
     Retry(Rows, Option<Box<TurnRequest>>),
     Begin,
-    Take {
-        rows: Rows,
-        seen: Seq,
-        ids: Vec<MessageId>,
-        into: MessageId,
-    },
+    Take { rows: Rows, seen: Seq, ids: Vec<MessageId>, into: MessageId },
     Finish(Rows),
     Stop(Rows, Ending),
 }
@@ -93,11 +88,7 @@ impl Actor {
                 self.held.remove(&session);
             }
             Own::Beat => {
-                let held = [HeldTurn {
-                    key,
-                    turn: hold.turn.clone(),
-                    epoch: hold.fence.epoch,
-                }];
+                let held = [HeldTurn { key, turn: hold.turn.clone(), epoch: hold.fence.epoch }];
                 self.ask(store.send_heartbeat()).await;
                 if let Some(found) = self.ask(store.interrupted_turns(&held)).await
                     && found.iter().any(|(_, why)| *why == Interruption::LeaseLost)
@@ -105,14 +96,7 @@ impl Actor {
                     self.held.remove(&session);
                 }
             }
-            Own::Say
-            | Own::Note
-            | Own::Call
-            | Own::Retry
-            | Own::Begin
-            | Own::Take
-            | Own::Finish
-            | Own::Stop => {
+            Own::Say | Own::Note | Own::Call | Own::Retry | Own::Begin | Own::Take | Own::Finish | Own::Stop => {
                 Box::pin(self.write(session, &hold, deed, &look)).await;
             }
         }
@@ -126,22 +110,14 @@ impl Actor {
         let number = self.scene.number();
         let mark = |verb: &str| words::mark(verb, key.session.as_str(), fence, number);
         let (verb, write) = self.choose(deed, look, &mark);
-        let sent = self
-            .insist(async || Box::pin(send(&store, &key, right, &write)).await)
-            .await;
-        let hold = self
-            .held
-            .get_mut(&session)
-            .filter(|hold| hold.fence == fence);
+        let sent = self.insist(async || Box::pin(send(&store, &key, right, &write)).await).await;
+        let hold = self.held.get_mut(&session).filter(|hold| hold.fence == fence);
         match sent {
             Some(Sent::Applied(state)) => {
                 if let Some(hold) = hold {
                     hold.fence = fence.next();
                     if self.compares_memory && self.dice.chance(30) {
-                        let next = TurnFence {
-                            fence: fence.next(),
-                            ..right
-                        };
+                        let next = TurnFence { fence: fence.next(), ..right };
                         remembers(&store, &key, next).await;
                     }
                     if state != SessionState::Running {
@@ -162,48 +138,26 @@ impl Actor {
     }
 
     /// The write and its verb.
-    fn choose(
-        &mut self,
-        deed: Own,
-        look: &QueueSnapshot,
-        mark: &dyn Fn(&str) -> String,
-    ) -> (&'static str, Write) {
+    fn choose(&mut self, deed: Own, look: &QueueSnapshot, mark: &dyn Fn(&str) -> String) -> (&'static str, Write) {
         let closed = look.open_calls == 0;
-        let waiting: Vec<MessageId> = look
-            .waiting
-            .iter()
-            .map(|queued| queued.message.clone())
-            .collect();
+        let waiting: Vec<MessageId> = look.waiting.iter().map(|queued| queued.message.clone()).collect();
         match deed {
             _ if look.cancelled && self.dice.chance(80) => {
                 let cause = CancelCause::Requested;
                 let outcome = CancelOutcome::None;
                 let undone = self.dice.chance(30).then(Undone::default);
-                let ending = Ending::Cancelled {
-                    cause,
-                    outcome,
-                    reason: String::new(),
-                    undone,
-                };
+                let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone };
                 ("stop", Write::Stop(words::marked(&mark("stop")), ending))
             }
             Own::Say if closed => {
                 let mark = mark("say");
                 let mut rows = words::marked(&mark);
                 let said = vec![words::text("words", 13, Category::Assistant)];
-                rows.message(
-                    words::message(&format!("{mark}-m"), Role::Assistant, said),
-                    words::at(),
-                );
+                rows.message(words::message(&format!("{mark}-m"), Role::Assistant, said), words::at());
                 ("say", Write::Append(rows, None))
             }
             Own::Call if closed => {
-                let handing = [
-                    Handing::AtOnce,
-                    Handing::AtOnce,
-                    Handing::OneByOne,
-                    Handing::AskingFirst,
-                ];
+                let handing = [Handing::AtOnce, Handing::AtOnce, Handing::OneByOne, Handing::AskingFirst];
                 let handing = *self.dice.pick(&handing).unwrap();
                 let (rows, batch) = words::calls(&mark("call"), 1 + self.dice.below(4), handing);
                 ("call", Write::Append(rows, Some(batch)))
@@ -226,15 +180,7 @@ impl Actor {
                 rows.event(payloads::applied(into.clone()), words::at());
                 rows.message(words::message(&into, Role::User, said), words::at());
                 rows.event(payloads::noted(&mark("take")), words::at());
-                (
-                    "take",
-                    Write::Take {
-                        rows,
-                        seen: look.last_seq,
-                        ids: waiting,
-                        into: MessageId::new(into),
-                    },
-                )
+                ("take", Write::Take { rows, seen: look.last_seq, ids: waiting, into: MessageId::new(into) })
             }
             Own::Finish if closed => ("finish", Write::Finish(words::marked(&mark("finish")))),
             Own::Stop => {
@@ -249,12 +195,7 @@ impl Actor {
     }
 }
 
-async fn send(
-    store: &Store,
-    key: &SessionKey,
-    right: TurnFence<'_>,
-    write: &Write,
-) -> Result<Sent, Error> {
+async fn send(store: &Store, key: &SessionKey, right: TurnFence<'_>, write: &Write) -> Result<Sent, Error> {
     let cost = StepCost::default();
     let result = TurnResult::default();
     let end = |ending| TurnEnd {
@@ -268,65 +209,28 @@ async fn send(
         },
     };
     let written = match write {
-        Write::Append(rows, batch) => {
-            store
-                .append(key, right, rows, &cost, batch.as_ref())
-                .await?
-        }
-        Write::Retry(rows, fallback) => {
-            store
-                .retry(key, right, rows, &cost, fallback.as_deref())
-                .await?
-        }
+        Write::Append(rows, batch) => store.append(key, right, rows, &cost, batch.as_ref()).await?,
+        Write::Retry(rows, fallback) => store.retry(key, right, rows, &cost, fallback.as_deref()).await?,
         Write::Finish(rows) => {
-            store
-                .finish(
-                    key,
-                    right,
-                    rows,
-                    &cost,
-                    &end(&Ending::Completed(CompletionReason::Stop)),
-                )
-                .await?
+            store.finish(key, right, rows, &cost, &end(&Ending::Completed(CompletionReason::Stop))).await?
         }
         Write::Stop(rows, ending) => store.stop(key, right, rows, &cost, &end(ending)).await?,
         Write::Begin => {
-            let step = NewStep {
-                revision: 1,
-                in_any_case: true,
-                started: b"",
-                size_offset: 10,
-            };
+            let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
             return Ok(match store.begin_step(key, right, &step).await? {
                 BeginStepOutcome::Applied(ack) => Sent::Applied(ack.state),
                 BeginStepOutcome::Stale => Sent::Moved,
                 BeginStepOutcome::Fenced => Sent::Gone,
             });
         }
-        Write::Take {
-            rows,
-            seen,
-            ids,
-            into,
-        } => {
-            let taken: Vec<TakenMessage<'_>> = ids
-                .iter()
-                .map(|message| TakenMessage {
-                    message,
-                    end: Ok(into),
-                    event: 1,
-                })
-                .collect();
-            return Ok(
-                match store
-                    .take(key, right, Some(*seen), rows, &taken, Advance::Stay)
-                    .await?
-                {
-                    TakeOutcome::Applied(ack) => Sent::Applied(ack.state),
-                    TakeOutcome::Stale => Sent::Moved,
-                    TakeOutcome::Fenced => Sent::Gone,
-                },
-            );
+        Write::Take { rows, seen, ids, into } => {
+            let taken: Vec<TakenMessage<'_>> =
+                ids.iter().map(|message| TakenMessage { message, end: Ok(into), event: 1 }).collect();
+            return Ok(match store.take(key, right, Some(*seen), rows, &taken, Advance::Stay).await? {
+                TakeOutcome::Applied(ack) => Sent::Applied(ack.state),
+                TakeOutcome::Stale => Sent::Moved,
+                TakeOutcome::Fenced => Sent::Gone,
+            });
         }
     };
     Ok(match written {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use contextd::{
     model::{
-        CallId, CancelCause, CancelOutcome, Category, CompactionId, Ending, MessageId, Payload,
-        Role, Seq, SessionId, SessionKey, TurnId, TurnResult,
+        CallId, CancelCause, CancelOutcome, Category, CompactionId, Ending, MessageId, Payload, Role, Seq, SessionId,
+        SessionKey, TurnId, TurnResult,
         command::TurnRequest,
         event::{CallCancelReason, StepPosition},
     },
@@ -87,11 +87,7 @@ impl Actor {
     /// A request id, sometimes one that other clients send too.
     fn request(&mut self, kind: &str, session: usize) -> String {
         if self.dice.chance(40) {
-            format!(
-                "{}-{kind}-{}",
-                self.key(session).session,
-                self.scene.number() / 6
-            )
+            format!("{}-{kind}-{}", self.key(session).session, self.scene.number() / 6)
         } else {
             self.name(kind, session)
         }
@@ -107,11 +103,7 @@ impl Actor {
         let idempotency = words::request(&request);
         let asked = TurnRequest::default();
         let config = words::config("");
-        let new = NewConfig {
-            config: &config,
-            tools_tokens: 0,
-            estimator: ESTIMATOR,
-        };
+        let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
         let granted = self
             .insist(async || {
                 let head = store.head(&key, idempotency.request.as_ref()).await?;
@@ -126,11 +118,7 @@ impl Actor {
         if let Some(Some(grant)) = granted {
             let session_id = key.session.to_string();
             let turn = turn.to_string();
-            self.tell(Told::Admitted {
-                session: session_id,
-                request,
-                turn,
-            });
+            self.tell(Told::Admitted { session: session_id, request, turn });
             self.granted(session, grant, "admitted");
         }
     }
@@ -142,18 +130,9 @@ impl Actor {
         let idempotency = words::request(&request);
         let asked = TurnRequest::default();
         // A repeated request has the parameters of the first one.
-        let mut wishes = Dice::new(
-            0,
-            request
-                .bytes()
-                .fold(0, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)),
-        );
+        let mut wishes = Dice::new(0, request.bytes().fold(0, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)));
         let starts = wishes.chance(50);
-        let delivery = if wishes.chance(85) {
-            Delivery::Asap
-        } else {
-            Delivery::WhenIdle
-        };
+        let delivery = if wishes.chance(85) { Delivery::Asap } else { Delivery::WhenIdle };
         let ttl = wishes.chance(10).then_some(Duration::ZERO);
         for _ in 0..3 {
             // Each repetition has another message id, as in production, where the replica assigns the id.
@@ -175,10 +154,7 @@ impl Actor {
                 limit: 20,
                 idempotency: &idempotency,
             };
-            let Some(enqueued) = self
-                .ask(store.enqueue(&key, &new, starts.then_some(&admission)))
-                .await
-            else {
+            let Some(enqueued) = self.ask(store.enqueue(&key, &new, starts.then_some(&admission))).await else {
                 continue;
             };
             let Enqueued::Queued(place) = enqueued else {
@@ -211,32 +187,15 @@ impl Actor {
         let Some(waiting) = self.ask(store.queued(&key, 0, 20, i64::MAX)).await else {
             return;
         };
-        let ids: Vec<MessageId> = waiting
-            .items
-            .into_iter()
-            .map(|queued| queued.message)
-            .collect();
+        let ids: Vec<MessageId> = waiting.items.into_iter().map(|queued| queued.message).collect();
         let one: Vec<MessageId> = self.dice.pick(&ids).cloned().into_iter().collect();
-        let why = if self.dice.chance(70) {
-            Withdrawal::Cancelled
-        } else {
-            Withdrawal::Expired
-        };
+        let why = if self.dice.chance(70) { Withdrawal::Cancelled } else { Withdrawal::Expired };
         let all = self.dice.chance(20);
-        let which = if all {
-            MessageSelection::All
-        } else {
-            MessageSelection::These(&one)
-        };
-        let gone = self
-            .insist(async || store.unqueue(&key, which, why, b"", &idempotency).await)
-            .await;
+        let which = if all { MessageSelection::All } else { MessageSelection::These(&one) };
+        let gone = self.insist(async || store.unqueue(&key, which, why, b"", &idempotency).await).await;
         if let Some(gone) = gone {
             let messages = gone.messages.iter().map(MessageId::to_string).collect();
-            self.tell(Told::Withdrew {
-                session: key.session.to_string(),
-                messages,
-            });
+            self.tell(Told::Withdrew { session: key.session.to_string(), messages });
         }
     }
 
@@ -261,15 +220,8 @@ impl Actor {
             return;
         }
         self.nap().await;
-        let named: Vec<CallId> = open
-            .iter()
-            .map(|open| open.pending.call.id.clone())
-            .collect();
-        let next = NextStep {
-            started: self.dice.chance(80).then(Vec::new),
-            size_offset: 10,
-            revision: 1,
-        };
+        let named: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
+        let next = NextStep { started: self.dice.chance(80).then(Vec::new), size_offset: 10, revision: 1 };
         let id = uuid::Uuid::now_v7().to_string();
         let submission = Submission {
             id: &id,
@@ -281,15 +233,9 @@ impl Actor {
             overhead: OVERHEAD,
             next: &next,
         };
-        if let Some(submitted) = self
-            .insist(async || Box::pin(store.submit(&key, &submission)).await)
-            .await
-        {
+        if let Some(submitted) = self.insist(async || Box::pin(store.submit(&key, &submission)).await).await {
             let calls = submitted.accepted.iter().map(CallId::to_string).collect();
-            self.tell(Told::Accepted {
-                session: key.session.to_string(),
-                calls,
-            });
+            self.tell(Told::Accepted { session: key.session.to_string(), calls });
             if let Some(grant) = submitted.grant {
                 self.granted(session, grant, "answered");
             }
@@ -300,31 +246,16 @@ impl Actor {
         let key = self.key(session);
         let store = self.store.clone();
         let idempotency = words::request(&self.request("c", session));
-        let cancelled = self
-            .insist(async || {
-                store
-                    .cancel(&key, None, CancelCause::Requested, "", &idempotency)
-                    .await
-            })
-            .await;
-        let Some(turn) = cancelled
-            .as_ref()
-            .and_then(|cancelled| cancelled.turn.clone())
-        else {
+        let cancelled =
+            self.insist(async || store.cancel(&key, None, CancelCause::Requested, "", &idempotency).await).await;
+        let Some(turn) = cancelled.as_ref().and_then(|cancelled| cancelled.turn.clone()) else {
             return;
         };
-        self.tell(Told::Cancelled {
-            session: key.session.to_string(),
-            turn: turn.to_string(),
-        });
+        self.tell(Told::Cancelled { session: key.session.to_string(), turn: turn.to_string() });
         if let Some(fence) = cancelled.and_then(|cancelled| cancelled.fence)
             && !self.known.contains(&(session, fence.epoch))
         {
-            let grant = contextd::store::grant::Grant {
-                fence,
-                turn,
-                last_seq: Seq(0),
-            };
+            let grant = contextd::store::grant::Grant { fence, turn, last_seq: Seq(0) };
             self.granted(session, grant, "cancelled");
         }
     }
@@ -338,10 +269,7 @@ impl Actor {
         let Some(candidates) = self.ask(store.candidates(true, 8, &[])).await else {
             return;
         };
-        for candidate in candidates
-            .into_iter()
-            .filter(|candidate| candidate.key == key)
-        {
+        for candidate in candidates.into_iter().filter(|candidate| candidate.key == key) {
             if let Some(Some(grant)) = self.ask(store.takeover(&key, candidate.epoch)).await {
                 self.granted(session, grant, "taken over");
             }
@@ -357,30 +285,12 @@ impl Actor {
         };
         let config = words::config(&request);
         let idempotency = words::request(&request);
-        let new = NewConfig {
-            config: &config,
-            tools_tokens: 0,
-            estimator: ESTIMATOR,
-        };
-        let events = [Payload::SessionUpdated {
-            revision: head.revision + 1,
-            paths: Vec::new(),
-        }];
-        let revision = NewRevision {
-            new,
-            from: head.revision,
-            events: &events,
-        };
-        if let Some(Some(updated)) = self
-            .insist(async || store.update(&key, &revision, &idempotency).await)
-            .await
-        {
+        let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
+        let events = [Payload::SessionUpdated { revision: head.revision + 1, paths: Vec::new() }];
+        let revision = NewRevision { new, from: head.revision, events: &events };
+        if let Some(Some(updated)) = self.insist(async || store.update(&key, &revision, &idempotency).await).await {
             let session = key.session.to_string();
-            self.tell(Told::Updated {
-                session,
-                request,
-                revision: updated.revision,
-            });
+            self.tell(Told::Updated { session, request, revision: updated.revision });
         }
     }
 
@@ -396,11 +306,7 @@ impl Actor {
         }
         let said = |n: u32| {
             let id = format!("{request}-m{n}");
-            words::message(
-                &id,
-                Role::User,
-                vec![words::text("by hand", 6, Category::User)],
-            )
+            words::message(&id, Role::User, vec![words::text("by hand", 6, Category::User)])
         };
         let mut rows = Rows::new(ESTIMATOR, 0);
         for n in [1, 2] {
@@ -411,25 +317,14 @@ impl Actor {
             fence: tail.version.fence(),
             context_version: tail.version.context,
             rows: &rows,
-            with: ImportRows {
-                calls: &[],
-                answers: &[],
-                blobs: &[],
-                version_before: tail.version.transcript(),
-            },
+            with: ImportRows { calls: &[], answers: &[], blobs: &[], version_before: tail.version.transcript() },
             open_calls: 0,
         };
         let request = (&idempotency, "appended");
-        if let Some(Some(_)) = self
-            .insist(async || store.import(&key, &import, request).await)
-            .await
-        {
+        if let Some(Some(_)) = self.insist(async || store.import(&key, &import, request).await).await {
             let messages = rows.messages.iter();
             let messages = messages.map(|it| it.message.id.to_string()).collect();
-            self.tell(Told::Imported {
-                session: key.session.to_string(),
-                messages,
-            });
+            self.tell(Told::Imported { session: key.session.to_string(), messages });
         }
     }
 
@@ -448,25 +343,14 @@ impl Actor {
         let Some(open) = self.ask(store.open_calls_at(&key, at)).await else {
             return;
         };
-        let source = Source {
-            key: &key,
-            created: seen.created_at,
-            at,
-        };
+        let source = Source { key: &key, created: seen.created_at, at };
         let config = words::config("");
         let fork = NewFork {
             id: &new,
-            config: NewConfig {
-                config: &config,
-                tools_tokens: 0,
-                estimator: ESTIMATOR,
-            },
+            config: NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR },
             claim: new.as_str(),
             lease: Duration::from_secs(30),
-            most: PieceLimits {
-                messages: 3,
-                bytes: 1 << 20,
-            },
+            most: PieceLimits { messages: 3, bytes: 1 << 20 },
         };
         let make = async || {
             let Some(mut copying) = store.claim_fork(source, &fork, &idempotency).await? else {
@@ -479,11 +363,7 @@ impl Actor {
             && let Some(true) = self.insist(make).await
         {
             let from = key.session.to_string();
-            self.tell(Told::Forked {
-                session: new.to_string(),
-                from,
-                at: at.0,
-            });
+            self.tell(Told::Forked { session: new.to_string(), from, at: at.0 });
         }
     }
 
@@ -496,24 +376,11 @@ impl Actor {
         };
         let cause = CancelCause::SessionDeleted;
         let outcome = CancelOutcome::Unknown;
-        let ending = Ending::Cancelled {
-            cause,
-            outcome,
-            reason: String::new(),
-            undone: None,
-        };
+        let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone: None };
         let result = TurnResult::default();
-        let synthetic = SyntheticResult {
-            text: "closed",
-            tokens: 7,
-            overhead: OVERHEAD,
-            reason: CallCancelReason::TurnEnded,
-        };
-        let end = TurnEnd {
-            ending: &ending,
-            result: &result,
-            synthetic,
-        };
+        let synthetic =
+            SyntheticResult { text: "closed", tokens: 7, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded };
+        let end = TurnEnd { ending: &ending, result: &result, synthetic };
         let deletion = Deletion {
             unused_for: None,
             seen: &seen,
@@ -523,14 +390,8 @@ impl Actor {
             retention: Duration::from_secs(600),
             idempotency: &idempotency,
         };
-        if let Some(Some(seq)) = self
-            .insist(async || store.delete(&key, &deletion).await)
-            .await
-        {
-            self.tell(Told::Deleted {
-                session: key.session.to_string(),
-                seq: seq.0,
-            });
+        if let Some(Some(seq)) = self.insist(async || store.delete(&key, &deletion).await).await {
+            self.tell(Told::Deleted { session: key.session.to_string(), seq: seq.0 });
         }
     }
 
@@ -558,9 +419,7 @@ impl Actor {
             started: &payloads::compaction_started(id.as_str()),
             lease: store.lease_ttl(),
         };
-        let begun = self
-            .insist(async || store.begin_compaction(&key, &begin, &idempotency).await)
-            .await;
+        let begun = self.insist(async || store.begin_compaction(&key, &begin, &idempotency).await).await;
         if begun.is_none_or(|begun| begun.status != Some(CompactionStatus::Running)) {
             return;
         }
@@ -577,25 +436,16 @@ impl Actor {
             info: b"",
             cost: &Cost::default(),
         };
-        let swapped = self
-            .insist(async || store.swap_compaction(&key, &id, &replacement).await)
-            .await;
+        let swapped = self.insist(async || store.swap_compaction(&key, &id, &replacement).await).await;
         match swapped.and_then(|swapped| swapped.status) {
             Some(CompactionStatus::Applied | CompactionStatus::Reverted) => {
                 let session = key.session.to_string();
                 let compaction = id.to_string();
-                self.tell(Told::Compacted {
-                    session,
-                    compaction,
-                    reverted: false,
-                });
+                self.tell(Told::Compacted { session, compaction, reverted: false });
             }
             Some(CompactionStatus::Running | CompactionStatus::Failed) | None => {
-                let given_up = FailedCompaction {
-                    rows: &payloads::given_up_rows(id.as_str()),
-                    info: b"",
-                    cost: &Cost::default(),
-                };
+                let given_up =
+                    FailedCompaction { rows: &payloads::given_up_rows(id.as_str()), info: b"", cost: &Cost::default() };
                 self.ask(store.fail_compaction(&key, &id, &given_up)).await;
             }
         }
@@ -610,58 +460,30 @@ impl Actor {
                      left join lateral (select * from compactions c where c.session_id = $1 and c.status = 2
                                          order by c.active_from_seq desc limit 1) k on true
                     where r.session_id = $1 and r.state <> 3 and m.voided_at_seq is null order by m.seq";
-        let rows = self
-            .client
-            .query(sql, &[&key.session.as_str()])
-            .await
-            .unwrap();
+        let rows = self.client.query(sql, &[&key.session.as_str()]).await.unwrap();
         let number = |row: &tokio_postgres::Row, column: usize| row.get::<_, i64>(column);
         let closed = |row: &&tokio_postgres::Row| {
             let calls = row.get::<_, Vec<i64>>(8).contains(&4);
             !row.get::<_, bool>(3) && !calls && number(row, 1) > number(row, 6)
         };
-        let ends: Vec<i64> = rows
-            .iter()
-            .filter(closed)
-            .map(|row| number(row, 1))
-            .collect();
+        let ends: Vec<i64> = rows.iter().filter(closed).map(|row| number(row, 1)).collect();
         let to = *self.dice.pick(&ends)?;
         let mut shift = TokenCounters::default();
         for row in &rows {
             let seq = number(row, 1);
             let summary = row.get::<_, bool>(3);
             let covered = (number(row, 5)..=number(row, 6)).contains(&seq);
-            let goes = if summary {
-                row.get(7)
-            } else {
-                seq <= to && !covered
-            };
+            let goes = if summary { row.get(7) } else { seq <= to && !covered };
             if goes {
                 shift.messages(-1, -number(row, 4));
-                for (category, tokens) in row
-                    .get::<_, Vec<i64>>(8)
-                    .into_iter()
-                    .zip(row.get::<_, Vec<i64>>(9))
-                {
-                    shift.count(
-                        if summary {
-                            Counter::Summary
-                        } else {
-                            counter(category)
-                        },
-                        -1,
-                        -tokens,
-                    );
+                for (category, tokens) in row.get::<_, Vec<i64>>(8).into_iter().zip(row.get::<_, Vec<i64>>(9)) {
+                    shift.count(if summary { Counter::Summary } else { counter(category) }, -1, -tokens);
                 }
             }
         }
         shift.messages(1, i64::from(OVERHEAD));
         shift.count(Counter::Summary, 1, 17);
-        Some(Plan {
-            seen: number(rows.first()?, 0),
-            to: Seq(to),
-            shift,
-        })
+        Some(Plan { seen: number(rows.first()?, 0), to: Seq(to), shift })
     }
 
     async fn revert(&mut self, session: usize) {
@@ -671,32 +493,18 @@ impl Actor {
         let sql = "select c.compaction_id, r.context_version
                      from session_run r join compactions c using (tenant_id, session_id)
                     where r.session_id = $1 and c.status = 2 order by c.active_from_seq desc limit 1";
-        let Some(row) = self
-            .client
-            .query_opt(sql, &[&key.session.as_str()])
-            .await
-            .unwrap()
-        else {
+        let Some(row) = self.client.query_opt(sql, &[&key.session.as_str()]).await.unwrap() else {
             return;
         };
         let id = CompactionId::new(row.get::<_, String>(0));
         let seen = row.get(1);
         let reverted = payloads::compaction_reverted(id.as_str());
-        let reverted = self
-            .insist(async || {
-                store
-                    .revert_compaction(&key, &id, seen, &reverted, &idempotency)
-                    .await
-            })
-            .await;
+        let reverted =
+            self.insist(async || store.revert_compaction(&key, &id, seen, &reverted, &idempotency).await).await;
         if reverted.is_some_and(|reverted| reverted.update.is_some()) {
             let session = key.session.to_string();
             let compaction = id.to_string();
-            self.tell(Told::Compacted {
-                session,
-                compaction,
-                reverted: true,
-            });
+            self.tell(Told::Compacted { session, compaction, reverted: true });
         }
     }
 
@@ -723,10 +531,7 @@ impl Actor {
         let Some(look) = look.filter(|look| look.state.is_live()) else {
             return false;
         };
-        let mine = self
-            .held
-            .get(&session)
-            .is_some_and(|hold| hold.fence == look.fence);
+        let mine = self.held.get(&session).is_some_and(|hold| hold.fence == look.fence);
         if look.state == SessionState::AwaitingTools && self.dice.chance(50) {
             self.answer(session).await;
         } else if !mine {
@@ -736,11 +541,7 @@ impl Actor {
         } else if look.open_calls > 0 || look.cancelled {
             Box::pin(self.own(session, Own::Stop)).await;
         } else {
-            let deed = if look.waiting.is_empty() {
-                Own::Finish
-            } else {
-                Own::Take
-            };
+            let deed = if look.waiting.is_empty() { Own::Finish } else { Own::Take };
             Box::pin(self.own(session, deed)).await;
         }
         true

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use contextd::{
     codec::event::encode,
     model::{
-        CallId, Category, Content, FailureReason, Fence, MessageId, Part, PartSize, Payload,
-        RequestId, Role, SessionConfig, ToolCall, ToolOutcome, ToolResult, TurnId,
+        CallId, Category, Content, FailureReason, Fence, MessageId, Part, PartSize, Payload, RequestId, Role,
+        SessionConfig, ToolCall, ToolOutcome, ToolResult, TurnId,
         command::{Idempotency, TurnRequest},
         event::{ModelFallback, StepPosition, WaitsFor},
         message::StoredPart,
@@ -30,17 +30,11 @@ pub(super) const OVERHEAD: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn at() -> StepPosition {
-    StepPosition {
-        step: 1,
-        attempt: 1,
-    }
+    StepPosition { step: 1, attempt: 1 }
 }
 
 pub(super) fn request(id: &str) -> Idempotency {
-    Idempotency {
-        request: Some(RequestId::new(id)),
-        hash: format!("hash of {id}"),
-    }
+    Idempotency { request: Some(RequestId::new(id)), hash: format!("hash of {id}") }
 }
 
 /// The mark of a write of an owner.
@@ -67,10 +61,7 @@ pub(super) fn fallback(mark: &str) -> (Rows, Option<Box<TurnRequest>>) {
         reserve: 0,
     };
     rows.event(Payload::ModelFallback(fallback), at());
-    let request = TurnRequest {
-        model: Some(model),
-        ..TurnRequest::default()
-    };
+    let request = TurnRequest { model: Some(model), ..TurnRequest::default() };
     (rows, Some(Box::new(request)))
 }
 
@@ -107,10 +98,7 @@ pub(super) fn opening(turn: &TurnId, input: bool) -> Rows {
     rows.event(payloads::turn_started(), StepPosition::default());
     if input {
         let said = vec![text("do it", 11, Category::User)];
-        rows.message(
-            message(&format!("{turn}-input"), Role::User, said),
-            StepPosition::default(),
-        );
+        rows.message(message(&format!("{turn}-input"), Role::User, said), StepPosition::default());
     }
     rows.event(payloads::step_started(), at());
     rows
@@ -155,13 +143,8 @@ pub(super) enum Handing {
 
 /// A message with calls, and the calls.
 pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch) {
-    let ids: Vec<CallId> = (0..count)
-        .map(|n| CallId::new(format!("{mark}-c{n}")))
-        .collect();
-    let said = ids
-        .iter()
-        .map(|id| part(Content::ToolCall(look(id)), 5, Category::ToolCalls))
-        .collect();
+    let ids: Vec<CallId> = (0..count).map(|n| CallId::new(format!("{mark}-c{n}"))).collect();
+    let said = ids.iter().map(|id| part(Content::ToolCall(look(id)), 5, Category::ToolCalls)).collect();
     let caller = format!("{mark}-calls");
     let results = format!("{mark}-results");
     let mut rows = marked(mark);
@@ -193,22 +176,11 @@ pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch)
         }
     });
     let calls = calls.collect();
-    (
-        rows,
-        Batch {
-            message: MessageId::new(caller),
-            results: MessageId::new(results),
-            calls,
-        },
-    )
+    (rows, Batch { message: MessageId::new(caller), results: MessageId::new(results), calls })
 }
 
 fn look(id: &CallId) -> ToolCall {
-    ToolCall {
-        id: id.clone(),
-        name: "look".to_owned(),
-        arguments: "{}".to_owned(),
-    }
+    ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() }
 }
 
 /// The response to a waiting call: an approval, or a result that closes it.
@@ -222,11 +194,7 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
                 edited: false,
                 executor: contextd::model::ToolExecutor::Host,
             };
-            return Err(Box::new(Approval {
-                call: call.id,
-                edited: None,
-                request: encode(&request).payload,
-            }));
+            return Err(Box::new(Approval { call: call.id, edited: None, request: encode(&request).payload }));
         }
         WaitsFor::Approval => AnswerKind::Denial,
         WaitsFor::Result { edited: _ } if open.overdue => AnswerKind::Overdue,
@@ -240,12 +208,5 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
         truncation: None,
         display_text: String::new(),
     }));
-    Ok(Answer {
-        call: call.id,
-        kind,
-        part,
-        tokens: 3,
-        hash: "answer".to_owned(),
-        blobs: Vec::new(),
-    })
+    Ok(Answer { call: call.id, kind, part, tokens: 3, hash: "answer".to_owned(), blobs: Vec::new() })
 }

@@ -51,11 +51,7 @@ impl Speaks {
         match self {
             Self::Chat(dialect) => chat(dialect, thought, text, calls),
             Self::Other(protocol) => {
-                let mut says = if thought.is_empty() {
-                    Says::default()
-                } else {
-                    Says::thinking(thought)
-                };
+                let mut says = if thought.is_empty() { Says::default() } else { Says::thinking(thought) };
                 if !text.is_empty() {
                     says = says.text(text);
                 }
@@ -74,10 +70,7 @@ fn chat(dialect: &Dialect, thought: &str, text: &str, calls: &[&str]) -> Reply {
         ReasoningBack::Details => json!({"reasoning_details": [{
             "type": "reasoning.text", "text": thought, "signature": "ours", "index": 0,
         }]}),
-        ReasoningBack::Text {
-            field: ReasoningField::Reasoning,
-            ..
-        } => json!({"reasoning": thought}),
+        ReasoningBack::Text { field: ReasoningField::Reasoning, .. } => json!({"reasoning": thought}),
         ReasoningBack::Text { .. } | ReasoningBack::Never => json!({"reasoning_content": thought}),
     };
     let mut deltas = Vec::new();
@@ -92,11 +85,7 @@ fn chat(dialect: &Dialect, thought: &str, text: &str, calls: &[&str]) -> Reply {
         let call = json!({"index": index, "id": id, "type": "function", "function": function});
         deltas.push(json!({"tool_calls": [call]}));
     }
-    let reason = if calls.is_empty() {
-        "stop"
-    } else {
-        "tool_calls"
-    };
+    let reason = if calls.is_empty() { "stop" } else { "tool_calls" };
     let mut body: Vec<u8> = deltas.iter().flat_map(event).collect();
     body.extend(finished(reason));
     Reply::events(body)
@@ -106,17 +95,9 @@ fn chat(dialect: &Dialect, thought: &str, text: &str, calls: &[&str]) -> Reply {
 fn chat_models(dialect: &str) -> &'static [&'static str] {
     match dialect {
         "openai" => &["gpt-4o", "o3", "gpt-5", "gpt-5.6"],
-        "openrouter" => &[
-            "openai/gpt-4o",
-            "anthropic/claude-opus-4.7",
-            "openai/gpt-5.6",
-        ],
+        "openrouter" => &["openai/gpt-4o", "anthropic/claude-opus-4.7", "openai/gpt-5.6"],
         "deepseek" => &["deepseek-chat", "deepseek-reasoner", "deepseek-v4-pro"],
-        "groq" => &[
-            "llama-3.3-70b-versatile",
-            "openai/gpt-oss-120b",
-            "qwen/qwen3-32b",
-        ],
+        "groq" => &["llama-3.3-70b-versatile", "openai/gpt-oss-120b", "qwen/qwen3-32b"],
         "xai" => &[
             "grok-4.20-non-reasoning",
             "grok-4.20-reasoning",
@@ -126,13 +107,7 @@ fn chat_models(dialect: &str) -> &'static [&'static str] {
             "grok-4.6",
         ],
         "mistral" => &["mistral-large-latest", "magistral-medium-latest"],
-        "moonshot" => &[
-            "moonshot-v1-8k",
-            "kimi-k2.5",
-            "kimi-k2.6",
-            "kimi-k2.7-code",
-            "kimi-k3",
-        ],
+        "moonshot" => &["moonshot-v1-8k", "kimi-k2.5", "kimi-k2.6", "kimi-k2.7-code", "kimi-k3"],
         "zai" => &["glm-4.5-air", "glm-4.7", "glm-5"],
         "perplexity" => &["sonar", "sonar-reasoning-pro"],
         _ => &["m", "gpt-oss-120b"],
@@ -227,14 +202,10 @@ impl Played {
             let mut request = turn(model, &format!("{}/{model}", self.name), words);
             request.session_id = format!("{}-{}", self.name, model.replace('/', "-"));
             request.tools = tools(&["look"]);
-            request.generation = Some(pb::Generation {
-                reasoning_effort: effort.into(),
-                ..pb::Generation::default()
-            });
+            request.generation = Some(pb::Generation { reasoning_effort: effort.into(), ..pb::Generation::default() });
             request
         };
-        let answer =
-            |thought: &str, text: &str, calls: &[&str]| self.speaks.answer(thought, text, calls);
+        let answer = |thought: &str, text: &str, calls: &[&str]| self.speaks.answer(thought, text, calls);
         let session = of(model, "", ReasoningEffort::High).session_id;
         let mut before = of(self.models[0], "Look.", ReasoningEffort::Unspecified);
         before.session_id.clone_from(&session);
@@ -242,9 +213,8 @@ impl Played {
         shown.input.get_or_insert_default().parts.push(picture());
         let mut forced = of(model, "Look again.", ReasoningEffort::Max);
         let generation = forced.generation.get_or_insert_default();
-        generation.tool_choice = Some(pb::ToolChoice {
-            choice: Some(Choice::Mode(pb::ToolChoiceMode::Required.into())),
-        });
+        generation.tool_choice =
+            Some(pb::ToolChoice { choice: Some(Choice::Mode(pb::ToolChoiceMode::Required.into())) });
         generation.stop_sequences = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
         generation.temperature = Some(0.5);
         generation.top_p = Some(0.5);
@@ -253,10 +223,7 @@ impl Played {
         let mut off = of(model, "Bye.", ReasoningEffort::None);
         off.generation.get_or_insert_default().stop_sequences = vec!["a".to_owned()];
         vec![
-            (
-                before,
-                vec![answer("", "", &["c0"]), answer("", "Seen.", &[])],
-            ),
+            (before, vec![answer("", "", &["c0"]), answer("", "Seen.", &[])]),
             (
                 of(model, "Look twice.", ReasoningEffort::High),
                 vec![
@@ -266,10 +233,7 @@ impl Played {
                 ],
             ),
             (shown, vec![answer("Hm.", "A picture.", &[])]),
-            (
-                forced,
-                vec![answer("", "", &["c4"]), answer("", "Again.", &[])],
-            ),
+            (forced, vec![answer("", "", &["c4"]), answer("", "Again.", &[])]),
             (bare, vec![answer("", "Welcome.", &[])]),
             (off, vec![answer("", "Bye.", &[])]),
         ]
@@ -279,9 +243,8 @@ impl Played {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_dialect_and_family_of_models_is_sent_what_its_service_takes_today() {
     let services = services().await;
-    let options = services.iter().fold(Options::default(), |options, it| {
-        options.provider(&it.name, Arc::clone(&it.provider))
-    });
+    let options =
+        services.iter().fold(Options::default(), |options, it| options.provider(&it.name, Arc::clone(&it.provider)));
     let host = Host::with(options).await;
     let mut refused: Vec<String> = Vec::new();
     for service in &services {
@@ -294,8 +257,7 @@ async fn each_dialect_and_family_of_models_is_sent_what_its_service_takes_today(
                     service.upstream.answer(answer);
                 }
                 let before = service.upstream.count();
-                host.run_with(request, |call| result(&call.call_id, "found"))
-                    .await;
+                host.run_with(request, |call| result(&call.call_id, "found")).await;
                 let sent = service.upstream.count() - before;
                 let all = service.upstream.refused();
                 let new = all.iter().filter(|it| !refused.contains(it));

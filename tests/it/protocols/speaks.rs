@@ -43,10 +43,7 @@ pub(crate) struct Says {
 impl Says {
     /// Reasoning, which may be empty.
     pub(crate) fn thinking(words: &str) -> Self {
-        Self {
-            thinking: Some(words.to_owned()),
-            ..Self::default()
-        }
+        Self { thinking: Some(words.to_owned()), ..Self::default() }
     }
 
     /// Adds text.
@@ -57,8 +54,7 @@ impl Says {
 
     /// Adds a call.
     pub(crate) fn call(mut self, id: &str, name: &str, input: &Value) -> Self {
-        self.calls
-            .push((id.to_owned(), name.to_owned(), input.clone()));
+        self.calls.push((id.to_owned(), name.to_owned(), input.clone()));
         self
     }
 }
@@ -131,25 +127,16 @@ impl Protocol {
 
     /// A complete response.
     pub(crate) fn answer(self, says: Says) -> Reply {
-        let Says {
-            thinking,
-            text,
-            calls,
-        } = says;
+        let Says { thinking, text, calls } = says;
         match self {
             Self::Chat => {
                 let mut body = Vec::new();
-                let finish = if calls.is_empty() {
-                    "stop"
-                } else {
-                    "tool_calls"
-                };
+                let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
                 let said = text.map(|text| json!({"content": text}));
                 body.extend(said.iter().flat_map(event));
                 for (index, (id, name, input)) in calls.into_iter().enumerate() {
                     let function = json!({"name": name, "arguments": input.to_string()});
-                    let call =
-                        json!({"index": index, "id": id, "type": "function", "function": function});
+                    let call = json!({"index": index, "id": id, "type": "function", "function": function});
                     body.extend(event(&json!({"tool_calls": [call]})));
                 }
                 body.extend(finished(finish));
@@ -217,9 +204,7 @@ impl Protocol {
     /// A response that there are too many requests.
     pub(crate) fn limited(self) -> Reply {
         match self {
-            Self::Chat | Self::Responses => {
-                Reply::error(429, "rate_limit_exceeded", "Too many requests.")
-            }
+            Self::Chat | Self::Responses => Reply::error(429, "rate_limit_exceeded", "Too many requests."),
             Self::Anthropic => anthropic::refused(429, "rate_limit_error", "Too many requests."),
             Self::Gemini => gemini::refused(429, "RESOURCE_EXHAUSTED", "Too many requests."),
         }
@@ -229,14 +214,10 @@ impl Protocol {
     /// A response that the prompt is too long.
     pub(crate) fn too_long(self) -> Reply {
         match self {
-            Self::Chat | Self::Responses => {
-                Reply::error(400, "context_length_exceeded", "Too long.")
+            Self::Chat | Self::Responses => Reply::error(400, "context_length_exceeded", "Too long."),
+            Self::Anthropic => {
+                anthropic::refused(400, "invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum")
             }
-            Self::Anthropic => anthropic::refused(
-                400,
-                "invalid_request_error",
-                "prompt is too long: 208310 tokens > 200000 maximum",
-            ),
             Self::Gemini => gemini::refused(
                 400,
                 "INVALID_ARGUMENT",

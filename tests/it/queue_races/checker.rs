@@ -24,9 +24,7 @@ pub(super) fn violations(stored: &mut Stored, acknowledged: &[Acknowledged]) -> 
         Some(&told.words)
     });
     let found = invariants::check(stored);
-    let lost = acknowledged
-        .iter()
-        .filter(|told| !stored.queue.iter().any(|queued| queued.id == told.id));
+    let lost = acknowledged.iter().filter(|told| !stored.queue.iter().any(|queued| queued.id == told.id));
     let lost = lost.map(|told| format!("{:?} was acknowledged and is lost", told.words));
     found.iter().map(ToString::to_string).chain(lost).collect()
 }
@@ -57,20 +55,10 @@ impl Read {
         let mut told = self.told();
         let mut wrong = std::mem::take(&mut told.wrong);
         for acknowledged in clients {
-            wrong.extend(
-                acknowledged
-                    .iter()
-                    .flat_map(|message| self.wrong_with(message, &told)),
-            );
-            let places: Vec<usize> = acknowledged
-                .iter()
-                .filter_map(|message| self.places(message).next())
-                .collect();
+            wrong.extend(acknowledged.iter().flat_map(|message| self.wrong_with(message, &told)));
+            let places: Vec<usize> = acknowledged.iter().filter_map(|message| self.places(message).next()).collect();
             if !places.is_sorted() {
-                wrong.push(format!(
-                    "{:?} stand in another order: {places:?}",
-                    acknowledged[0].words
-                ));
+                wrong.push(format!("{:?} stand in another order: {places:?}", acknowledged[0].words));
             }
         }
         wrong
@@ -80,12 +68,10 @@ impl Read {
         let mut told = Told::default();
         for (event, seq) in self.events.iter().zip(1..) {
             if event.seq != seq {
-                told.wrong
-                    .push(format!("seq {} stands where {seq} should", event.seq));
+                told.wrong.push(format!("seq {} stands where {seq} should", event.seq));
             }
             let Some(payload) = &event.payload else {
-                told.wrong
-                    .push(format!("event {} has no payload", event.seq));
+                told.wrong.push(format!("event {} has no payload", event.seq));
                 continue;
             };
             for (id, taken) in ended_by(payload) {
@@ -96,25 +82,16 @@ impl Read {
                 told.expired.insert(&it.queued_message_id, at);
             }
             if let Some(listed) = end_of_turn(payload)
-                && told
-                    .over
-                    .insert(&event.turn_id, (event.seq, listed))
-                    .is_some()
+                && told.over.insert(&event.turn_id, (event.seq, listed)).is_some()
             {
-                told.wrong
-                    .push(format!("turn {} ended twice", event.turn_id));
+                told.wrong.push(format!("turn {} ended twice", event.turn_id));
             }
         }
         told
     }
 
     fn wrong_with(&self, message: &Acknowledged, told: &Told<'_>) -> Vec<String> {
-        let Acknowledged {
-            id,
-            words,
-            turn,
-            expires,
-        } = message;
+        let Acknowledged { id, words, turn, expires } = message;
         let mut wrong = Vec::new();
         let ended = told.ends.get(id.as_str()).cloned().unwrap_or_default();
         let waits = usize::from(self.waiting.contains(id));
@@ -123,53 +100,35 @@ impl Read {
         }
         let said = self.places(message).count();
         if said != usize::from(told.applied.contains(id.as_str())) {
-            wrong.push(format!(
-                "{words:?} stands {said} times in the transcript, and ended {ended:?}"
-            ));
+            wrong.push(format!("{words:?} stands {said} times in the transcript, and ended {ended:?}"));
         }
         // The response named a running turn: the message is in that turn, ended before it, or is listed at its end.
         if let Some((end, listed)) = told.over.get(turn.as_str())
             && ended.first().is_none_or(|seq| seq > end)
             && !listed.contains(id.as_str())
         {
-            wrong.push(format!(
-                "{words:?} was promised to turn {turn}, which ended without it"
-            ));
+            wrong.push(format!("{words:?} was promised to turn {turn}, which ended without it"));
         }
         let when = |at: &prost_types::Timestamp| (at.seconds, at.nanos);
         if let Some(at) = told.expired.get(id.as_str())
-            && expires
-                .as_ref()
-                .is_none_or(|expires| when(at) < when(expires))
+            && expires.as_ref().is_none_or(|expires| when(at) < when(expires))
         {
-            wrong.push(format!(
-                "{words:?} expired at {at:?}, before its time: {expires:?}"
-            ));
+            wrong.push(format!("{words:?} expired at {at:?}, before its time: {expires:?}"));
         }
         wrong
     }
 
     /// The positions of a message's text in the transcript, counted in parts.
     fn places(&self, message: &Acknowledged) -> impl Iterator<Item = usize> {
-        let parts = self
-            .messages
-            .iter()
-            .flat_map(|message| &message.parts)
-            .enumerate();
-        parts
-            .filter(|(_, part)| says(part, &message.words))
-            .map(|(place, _)| place)
+        let parts = self.messages.iter().flat_map(|message| &message.parts).enumerate();
+        parts.filter(|(_, part)| says(part, &message.words)).map(|(place, _)| place)
     }
 }
 
 /// The messages whose wait an event ends, and whether it applies them.
 fn ended_by(payload: &Payload) -> Vec<(&str, bool)> {
     match payload {
-        Payload::MessagesApplied(it) => it
-            .messages
-            .iter()
-            .map(|it| (it.queued_message_id.as_str(), true))
-            .collect(),
+        Payload::MessagesApplied(it) => it.messages.iter().map(|it| (it.queued_message_id.as_str(), true)).collect(),
         Payload::QueuedMessageCancelled(it) => vec![(&it.queued_message_id, false)],
         Payload::QueuedMessageExpired(it) => vec![(&it.queued_message_id, false)],
         Payload::QueuedMessageDropped(it) => vec![(&it.queued_message_id, false)],
@@ -189,11 +148,5 @@ fn end_of_turn(payload: &Payload) -> Option<BTreeSet<&str>> {
         Payload::TurnFailed(it) => &it.result,
         _ => return None,
     };
-    Some(
-        result
-            .iter()
-            .flat_map(|result| &result.queued_message_ids)
-            .map(String::as_str)
-            .collect(),
-    )
+    Some(result.iter().flat_map(|result| &result.queued_message_ids).map(String::as_str).collect())
 }

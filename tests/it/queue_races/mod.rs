@@ -24,11 +24,7 @@ use checker::{Acknowledged, Read, violations};
 use guards::slow_without_version;
 
 /// Number of rounds per race. Set the variable at build time for a longer run.
-const ROUNDS: u64 = if option_env!("QUEUE_LONG_RACES").is_some() {
-    2_000
-} else {
-    200
-};
+const ROUNDS: u64 = if option_env!("QUEUE_LONG_RACES").is_some() { 2_000 } else { 200 };
 
 /// Number of concurrent rounds.
 const ABREAST: u64 = 25;
@@ -95,21 +91,11 @@ impl Field {
         }
         let beside = host.beside(options()).await;
         let client = host.database.client().await;
-        Self {
-            hosts: [host, beside],
-            client,
-            other,
-        }
+        Self { hosts: [host, beside], client, other }
     }
 
     /// Queues messages one after another. A deleted session refuses them.
-    async fn enqueuer(
-        &self,
-        host: &Host,
-        session: &str,
-        name: &str,
-        round: u64,
-    ) -> Vec<Acknowledged> {
+    async fn enqueuer(&self, host: &Host, session: &str, name: &str, round: u64) -> Vec<Acknowledged> {
         let mut acknowledged = Vec::new();
         for n in 0..MESSAGES {
             let salt = 7 * n + name.len() as u64;
@@ -117,10 +103,7 @@ impl Field {
             let words = format!("{name} {n} of {session}");
             let ttl = Duration::from_millis(1) + share(LONGEST_TTL, round, salt);
             let ttl = (self.other == Other::Expiry).then(|| ttl.try_into().unwrap());
-            let request = pb::EnqueueMessageRequest {
-                ttl,
-                ..enqueue(session, &words)
-            };
+            let request = pb::EnqueueMessageRequest { ttl, ..enqueue(session, &words) };
             let Ok(answer) = host.queue().enqueue_message(request).await else {
                 break;
             };
@@ -131,12 +114,7 @@ impl Field {
                 pause(round, salt + 3).await;
                 host.cancel_queued(session, &id).await;
             }
-            acknowledged.push(Acknowledged {
-                id,
-                words,
-                turn: answer.turn_id,
-                expires: queued.expire_time,
-            });
+            acknowledged.push(Acknowledged { id, words, turn: answer.turn_id, expires: queued.expire_time });
         }
         acknowledged
     }
@@ -157,10 +135,8 @@ impl Field {
                 }
             }
             Other::Delete => {
-                let request = pb::DeleteSessionRequest {
-                    session_id: session.to_owned(),
-                    ..pb::DeleteSessionRequest::default()
-                };
+                let request =
+                    pb::DeleteSessionRequest { session_id: session.to_owned(), ..pb::DeleteSessionRequest::default() };
                 second.sessions().delete_session(request).await.unwrap();
             }
             Other::Clear => {
@@ -175,37 +151,17 @@ impl Field {
     /// Runs a turn with one tool. The other replica submits its result. How many messages are applied at a time depends
     /// on the round.
     async fn run(&self, session: &str, round: u64) {
-        let modes = [
-            pb::TakeMode::All,
-            pb::TakeMode::Latest,
-            pb::TakeMode::OneAtATime,
-        ];
+        let modes = [pb::TakeMode::All, pb::TakeMode::Latest, pb::TakeMode::OneAtATime];
         let take = modes[usize::try_from(round % 3).unwrap()].into();
-        let queue = pb::QueuePolicy {
-            take,
-            ..pb::QueuePolicy::default()
-        };
-        let policy = pb::Policy {
-            queue: Some(queue),
-            ..pb::Policy::default()
-        };
-        let own = pb::Session {
-            policy_overrides: Some(policy),
-            ..pb::Session::default()
-        };
+        let queue = pb::QueuePolicy { take, ..pb::QueuePolicy::default() };
+        let policy = pb::Policy { queue: Some(queue), ..pb::Policy::default() };
+        let own = pb::Session { policy_overrides: Some(policy), ..pb::Session::default() };
         let request = turn(session, "scripted/it", "Please look.");
-        let request = pb::ExecuteTurnRequest {
-            tools: tools(&["look"]),
-            session: Some(own),
-            ..request
-        };
+        let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), session: Some(own), ..request };
         let mut stream = self.hosts[0].execute(request).await;
         while let Ok(Some(event)) = next(&mut stream).await {
             if let Some(Payload::ToolCallRequested(pending)) = &event.payload {
-                let answer = submit(
-                    session,
-                    vec![result(&pending.call.as_ref().unwrap().call_id, "fine")],
-                );
+                let answer = submit(session, vec![result(&pending.call.as_ref().unwrap().call_id, "fine")]);
                 let _ = self.hosts[1].try_submit(answer).await;
             }
         }
@@ -224,8 +180,7 @@ impl Field {
         };
         // Without its guard, a race may leave a turn that never ends.
         let (clients, _) = tokio::join!(racing, timeout(TEST_TIMEOUT, self.run(&session, round)));
-        if self.other != Other::Delete && timeout(TEST_TIMEOUT, self.rests(&session)).await.is_err()
-        {
+        if self.other != Other::Delete && timeout(TEST_TIMEOUT, self.rests(&session)).await.is_err() {
             return vec![format!("{session} does not come to rest")];
         }
         let stored = invariants::read::read(&self.client, &session).await;
@@ -236,12 +191,7 @@ impl Field {
         let read = Read {
             events: first.events(&session, "", 0, 1_000).await,
             messages: second.messages(&session).await,
-            waiting: first
-                .queued(&session)
-                .await
-                .into_iter()
-                .map(|it| it.queued_message_id)
-                .collect(),
+            waiting: first.queued(&session).await.into_iter().map(|it| it.queued_message_id).collect(),
         };
         [wrong, read.check(&clients)].concat()
     }
@@ -249,10 +199,7 @@ impl Field {
     /// Waits until the session exists or has existed.
     async fn begins(&self, session: &str) {
         let sql = "select count(*) from session_run where session_id = $1";
-        until("the session", || async {
-            self.count(sql, session).await > 0
-        })
-        .await;
+        until("the session", || async { self.count(sql, session).await > 0 }).await;
     }
 
     /// Waits until no turn runs in the session and no pending message has a time to live.
@@ -265,22 +212,15 @@ impl Field {
     }
 
     async fn count(&self, sql: &str, session: &str) -> i64 {
-        self.client
-            .query_one(sql, &[&session])
-            .await
-            .unwrap()
-            .get(0)
+        self.client.query_one(sql, &[&session]).await.unwrap().get(0)
     }
 
     /// Runs rounds until one has violations, or all are done. Returns the number of rounds and the violations.
     async fn race(&self, rounds: u64) -> (u64, Vec<String>) {
         for first in (0..rounds).step_by(usize::try_from(ABREAST).unwrap()) {
             let end = rounds.min(first + ABREAST);
-            let wrong: Vec<String> = join_all((first..end).map(|n| self.round(n)))
-                .await
-                .into_iter()
-                .flatten()
-                .collect();
+            let wrong: Vec<String> =
+                join_all((first..end).map(|n| self.round(n))).await.into_iter().flatten().collect();
             if !wrong.is_empty() {
                 return (end, wrong);
             }
@@ -292,9 +232,7 @@ impl Field {
     async fn sweep(&self) -> Infallible {
         loop {
             if self.other == Other::Expiry {
-                as_worker(self.hosts[1].replica.engine.expire_queued_messages())
-                    .await
-                    .unwrap();
+                as_worker(self.hosts[1].replica.engine.expire_queued_messages()).await.unwrap();
             }
             sleep(Duration::from_millis(2)).await;
         }

@@ -11,9 +11,7 @@ use crate::harness::invariants::{check, one_answer_per_step};
 /// The first violation, as a text that starts with the invariant.
 pub(super) fn broken(row: &Row, asked_to_cancel: &BTreeSet<u32>) -> Option<String> {
     let stored = row.stored();
-    let mut found = check(&stored)
-        .into_iter()
-        .chain(one_answer_per_step(&stored));
+    let mut found = check(&stored).into_iter().chain(one_answer_per_step(&stored));
     found
         .next()
         .map(|violation| violation.to_string())
@@ -30,19 +28,13 @@ fn misread(row: &Row) -> Option<String> {
     };
     // Results before the last result of a batch are not in the transcript yet.
     let right = open.is_superset(&row.open) && (!row.open.is_empty() || open.is_empty());
-    (!right).then(|| {
-        format!(
-            "I4: {open:?} are open in the transcript, {:?} in the row",
-            row.open
-        )
-    })
+    (!right).then(|| format!("I4: {open:?} are open in the transcript, {:?} in the row", row.open))
 }
 
 /// I8: a turn is only cancelled if a cancel was requested, never because a client disconnected.
 fn wanted(row: &Row, asked: &BTreeSet<u32>) -> Option<String> {
-    let unasked = row.events.iter().find(|event| {
-        event.kind == Kind::TurnEnded(Ended::Cancelled) && !asked.contains(&event.turn)
-    });
+    let unasked =
+        row.events.iter().find(|event| event.kind == Kind::TurnEnded(Ended::Cancelled) && !asked.contains(&event.turn));
     unasked.map(|event| format!("I8: nobody wanted turn {} cancelled", event.turn))
 }
 
@@ -53,12 +45,7 @@ pub(super) fn asked_in_vain(row: &Row) -> Option<String> {
     }
     let turn = row.turn_id();
     let answered = |message: &&contextd::model::Message| {
-        message.role == Role::Assistant
-            && message.step == row.step
-            && message.turn.as_ref() == Some(&turn)
+        message.role == Role::Assistant && message.step == row.step && message.turn.as_ref() == Some(&turn)
     };
-    row.messages
-        .iter()
-        .find(answered)
-        .map(|_| format!("I2: step {} of turn {turn} is asked for again", row.step))
+    row.messages.iter().find(answered).map(|_| format!("I2: step {} of turn {turn} is asked for again", row.step))
 }

@@ -9,10 +9,7 @@ mod row;
 use std::{collections::BTreeSet, time::Duration};
 
 use contextd::{
-    model::{
-        CallId, CancelCause, Ending, Fence, FinishReason, Limits, Message, Role, Transcript,
-        UsageTotals,
-    },
+    model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Message, Role, Transcript, UsageTotals},
     turn::run::decide::{LastMessage, TurnAction, TurnProgress, ending_of, next_action},
 };
 
@@ -108,10 +105,7 @@ impl World {
             self.step_of_a_task()?;
             self.check()?;
         }
-        Err(format!(
-            "I9: turn {} never ends: {:?} {:?}",
-            self.row.turn, self.row.state, self.row.fence
-        ))
+        Err(format!("I9: turn {} never ends: {:?} {:?}", self.row.turn, self.row.state, self.row.fence))
     }
 
     fn anything(&mut self) -> Result<(), String> {
@@ -135,16 +129,9 @@ impl World {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        let owners = self
-            .tasks
-            .iter()
-            .filter(|task| task.fence.epoch == self.row.fence.epoch)
-            .count();
+        let owners = self.tasks.iter().filter(|task| task.fence.epoch == self.row.fence.epoch).count();
         if owners > 1 {
-            return Err(format!(
-                "I2: {owners} tasks own epoch {}",
-                self.row.fence.epoch
-            ));
+            return Err(format!("I2: {owners} tasks own epoch {}", self.row.fence.epoch));
         }
         if self.checked.as_ref() == Some(&self.row) {
             return Ok(());
@@ -162,10 +149,7 @@ impl World {
 
     fn own(&mut self, fence: Fence) {
         if !self.crashes || !self.dice.chance(10) && self.tasks.len() < TASKS {
-            self.tasks.push(Task {
-                fence,
-                phase: Phase::Look,
-            });
+            self.tasks.push(Task { fence, phase: Phase::Look });
         }
     }
 
@@ -203,11 +187,7 @@ impl World {
     }
 
     /// A write under a fence. A write of a stale owner must change nothing.
-    fn fenced(
-        &mut self,
-        fence: Fence,
-        write: impl FnOnce(&mut Row) -> Option<State>,
-    ) -> Result<Option<State>, String> {
+    fn fenced(&mut self, fence: Fence, write: impl FnOnce(&mut Row) -> Option<State>) -> Result<Option<State>, String> {
         let before = self.row.clone();
         let stale = fence.epoch != self.row.fence.epoch;
         let written = write(&mut self.row);
@@ -240,9 +220,7 @@ impl World {
         }
         let transcript = Transcript::new(row.messages.clone()).close().ok();
         let is_answer = |message: &Message| {
-            message.role == Role::Assistant
-                && message.step == row.step
-                && message.turn.as_ref() == Some(&row.turn_id())
+            message.role == Role::Assistant && message.step == row.step && message.turn.as_ref() == Some(&row.turn_id())
         };
         let facts = TurnProgress {
             step: row.step,
@@ -250,23 +228,15 @@ impl World {
             takeovers: row.takeovers,
             max_takeovers: 3,
             open_calls: u32::try_from(row.open.len()).unwrap(),
-            cancel: row
-                .cancelled
-                .then(|| (CancelCause::Requested, String::new())),
-            time_left: if row.time_is_up {
-                Duration::ZERO
-            } else {
-                Duration::from_secs(60)
-            },
+            cancel: row.cancelled.then(|| (CancelCause::Requested, String::new())),
+            time_left: if row.time_is_up { Duration::ZERO } else { Duration::from_secs(60) },
             grace_left: Duration::ZERO,
             late: false,
             waiting: false,
             has_taken: false,
             spent: UsageTotals::default(),
             limits: LIMITS,
-            last: transcript
-                .as_ref()
-                .and_then(|transcript| LastMessage::of(transcript, &row.turn_id())),
+            last: transcript.as_ref().and_then(|transcript| LastMessage::of(transcript, &row.turn_id())),
         };
         let decided = (self.decide)(&facts);
         Ok(Some(match decided {
@@ -294,17 +264,12 @@ impl World {
             4 => Write::CallsThatCannotRun,
             5 => Write::Retry,
             said => {
-                let finish = if said == 6 {
-                    FinishReason::Length
-                } else {
-                    FinishReason::Stop
-                };
+                let finish = if said == 6 { FinishReason::Length } else { FinishReason::Stop };
                 match ending_of(finish) {
                     TurnAction::Stop(ending) => Write::Stop(Some(finish), how(&ending)),
-                    TurnAction::Call
-                    | TurnAction::Begin
-                    | TurnAction::Take { .. }
-                    | TurnAction::Finish => Write::Finish(Some(finish)),
+                    TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish => {
+                        Write::Finish(Some(finish))
+                    }
                 }
             }
         }
@@ -327,10 +292,7 @@ impl World {
             written = again.or(landed.then_some(self.row.state));
         }
         if written == Some(State::Running) {
-            self.tasks.push(Task {
-                fence: fence.next(),
-                phase: Phase::Look,
-            });
+            self.tasks.push(Task { fence: fence.next(), phase: Phase::Look });
         }
         Ok(())
     }
@@ -345,10 +307,7 @@ fn how(ending: &Ending) -> Ended {
 }
 
 /// The seed of the first run with a violation, and the violation.
-fn first_broken(
-    unguarded: Unguarded,
-    decide: fn(&TurnProgress) -> TurnAction,
-) -> Option<(u64, String)> {
+fn first_broken(unguarded: Unguarded, decide: fn(&TurnProgress) -> TurnAction) -> Option<(u64, String)> {
     let first = seed();
     (0..RUNS).map(|n| first.wrapping_add(n)).find_map(|seed| {
         let broken = World::new(seed, unguarded, decide).run().err()?;
@@ -366,58 +325,29 @@ fn simulated_owners_cancellers_and_submitters_violate_no_invariant() {
 
 #[test]
 fn the_simulation_finds_a_weakened_fence() {
-    for (unguarded, invariants) in [
-        (Unguarded::Epoch, ["I2", "I2"]),
-        (Unguarded::Op, ["I4", "I9"]),
-    ] {
+    for (unguarded, invariants) in [(Unguarded::Epoch, ["I2", "I2"]), (Unguarded::Op, ["I4", "I9"])] {
         let (_, broken) = first_broken(unguarded, next_action).expect("nothing is found");
-        assert!(
-            invariants
-                .iter()
-                .any(|invariant| broken.starts_with(invariant)),
-            "{unguarded:?}: {broken}"
-        );
+        assert!(invariants.iter().any(|invariant| broken.starts_with(invariant)), "{unguarded:?}: {broken}");
     }
 }
 
 #[test]
 fn the_simulation_finds_a_weakened_decision() {
     let forgets_the_answer: fn(&TurnProgress) -> TurnAction = |facts| {
-        let last = Some(LastMessage {
-            role: Role::User,
-            step: 0,
-            finish: None,
-            is_silent: false,
-        });
-        next_action(&TurnProgress {
-            last,
-            is_answered: false,
-            ..facts.clone()
-        })
+        let last = Some(LastMessage { role: Role::User, step: 0, finish: None, is_silent: false });
+        next_action(&TurnProgress { last, is_answered: false, ..facts.clone() })
     };
-    let forgets_the_cancel: fn(&TurnProgress) -> TurnAction = |facts| {
-        next_action(&TurnProgress {
-            cancel: None,
-            ..facts.clone()
-        })
+    let forgets_the_cancel: fn(&TurnProgress) -> TurnAction =
+        |facts| next_action(&TurnProgress { cancel: None, ..facts.clone() });
+    let forgets_the_time: fn(&TurnProgress) -> TurnAction =
+        |facts| next_action(&TurnProgress { time_left: Duration::from_secs(1), ..facts.clone() });
+    let cancels_what_nobody_watches: fn(&TurnProgress) -> TurnAction = |facts| match next_action(facts) {
+        TurnAction::Begin => {
+            let cancel = Some((CancelCause::Requested, String::new()));
+            next_action(&TurnProgress { cancel, ..facts.clone() })
+        }
+        step => step,
     };
-    let forgets_the_time: fn(&TurnProgress) -> TurnAction = |facts| {
-        next_action(&TurnProgress {
-            time_left: Duration::from_secs(1),
-            ..facts.clone()
-        })
-    };
-    let cancels_what_nobody_watches: fn(&TurnProgress) -> TurnAction =
-        |facts| match next_action(facts) {
-            TurnAction::Begin => {
-                let cancel = Some((CancelCause::Requested, String::new()));
-                next_action(&TurnProgress {
-                    cancel,
-                    ..facts.clone()
-                })
-            }
-            step => step,
-        };
     for (decide, invariant) in [
         (forgets_the_answer, "I2"),
         (forgets_the_cancel, "I"),

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contextd::{
     model::{
-        CallId, Category, Content, Fence, FinishReason, Limits, Message, MessageId, ModelResponse,
-        Part, PartSize, Role, Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals,
-        message::StoredPart,
+        CallId, Category, Content, Fence, FinishReason, Limits, Message, MessageId, ModelResponse, Part, PartSize,
+        Role, Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals, message::StoredPart,
     },
     turn::run::decide::after_step,
 };
@@ -169,29 +168,16 @@ impl Row {
     /// closed immediately.
     pub(super) fn append(&mut self, fence: Fence, calls: usize, run: bool) -> Option<State> {
         self.written(fence)?;
-        let ids = (0..calls).map(|n| {
-            CallId::new(format!(
-                "{}-{}-{}-{n}",
-                self.turn,
-                self.step,
-                self.events.len()
-            ))
-        });
+        let ids = (0..calls).map(|n| CallId::new(format!("{}-{}-{}-{n}", self.turn, self.step, self.events.len())));
         let ids: Vec<CallId> = ids.collect();
-        self.say(
-            Role::Assistant,
-            self.step,
-            ids.iter().map(call).collect(),
-            Some(FinishReason::ToolCalls),
-        );
+        self.say(Role::Assistant, self.step, ids.iter().map(call).collect(), Some(FinishReason::ToolCalls));
         self.takeovers = 0;
         if !run {
             self.results.extend(ids.iter().map(result));
             self.close_batch();
             return Some(self.state);
         }
-        self.calls
-            .extend(ids.iter().cloned().map(|id| (id, self.turn)));
+        self.calls.extend(ids.iter().cloned().map(|id| (id, self.turn)));
         self.open.extend(ids);
         if !self.cancelled {
             (self.state, self.lease) = (State::Waiting, false);
@@ -227,12 +213,7 @@ impl Row {
     }
 
     /// Ends the turn in any other way, and closes open calls.
-    pub(super) fn stop(
-        &mut self,
-        fence: Fence,
-        answer: Option<FinishReason>,
-        how: Ended,
-    ) -> Option<State> {
+    pub(super) fn stop(&mut self, fence: Fence, answer: Option<FinishReason>, how: Ended) -> Option<State> {
         self.written(fence)?;
         self.answer(answer);
         for open in std::mem::take(&mut self.open) {
@@ -258,10 +239,7 @@ impl Row {
             return None;
         }
         if abandoned {
-            (self.attempt, self.takeovers) = (
-                self.attempt + 1,
-                self.takeovers + u32::from(!self.handed_over),
-            );
+            (self.attempt, self.takeovers) = (self.attempt + 1, self.takeovers + u32::from(!self.handed_over));
         }
         self.own();
         if abandoned {
@@ -330,12 +308,7 @@ impl Row {
 
     fn tell(&mut self, kind: Kind) {
         let seq = self.last_seq() + 1;
-        self.events.push(Event {
-            seq,
-            epoch: self.fence.epoch,
-            turn: self.turn,
-            kind,
-        });
+        self.events.push(Event { seq, epoch: self.fence.epoch, turn: self.turn, kind });
     }
 
     fn answer(&mut self, finish: Option<FinishReason>) {
@@ -387,13 +360,7 @@ impl Event {
             Kind::TurnEnded(Ended::Cancelled) => ("turn_cancelled", Vec::new()),
             Kind::TurnEnded(Ended::Failed) => ("turn_failed", Vec::new()),
         };
-        invariants::Event {
-            seq: self.seq,
-            epoch: self.epoch,
-            turn: self.turn.to_string(),
-            kind: kind.to_owned(),
-            refs,
-        }
+        invariants::Event { seq: self.seq, epoch: self.epoch, turn: self.turn.to_string(), kind: kind.to_owned(), refs }
     }
 }
 
@@ -407,11 +374,7 @@ fn stored_message(message: &Message) -> invariants::Message {
             Role::Assistant => 3,
             Role::Tool => 4,
         },
-        turn: message
-            .turn
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        turn: message.turn.as_ref().map(ToString::to_string).unwrap_or_default(),
         step: i32::try_from(message.step).unwrap(),
         ..invariants::Message::default()
     }
@@ -423,34 +386,16 @@ fn stored_part(message: &str, idx: i32, part: &StoredPart) -> invariants::Part {
         Content::ToolResult(result) => ("tool_result", result.call.to_string()),
         _ => ("text", String::new()),
     };
-    invariants::Part {
-        message: message.to_owned(),
-        idx,
-        kind: kind.to_owned(),
-        call,
-        ..invariants::Part::default()
-    }
+    invariants::Part { message: message.to_owned(), idx, kind: kind.to_owned(), call, ..invariants::Part::default() }
 }
 
 fn part(content: Content) -> StoredPart {
-    let size = PartSize {
-        tokens: 1,
-        category: Category::ToolResults,
-    };
-    StoredPart {
-        part: Part::new(content),
-        size,
-        estimator: String::new(),
-        pruned: None,
-    }
+    let size = PartSize { tokens: 1, category: Category::ToolResults };
+    StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
 }
 
 fn call(id: &CallId) -> StoredPart {
-    part(Content::ToolCall(ToolCall {
-        id: id.clone(),
-        name: "look".to_owned(),
-        arguments: "{}".to_owned(),
-    }))
+    part(Content::ToolCall(ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() }))
 }
 
 fn result(id: &CallId) -> StoredPart {

@@ -18,12 +18,7 @@ use super::*;
 async fn delete(store: &Store, key: &SessionKey) -> Option<Seq> {
     let seen = store.deletion_target(key, None).await.unwrap().unwrap();
     let cause = CancelCause::SessionDeleted;
-    let ending = Ending::Cancelled {
-        cause,
-        outcome: CancelOutcome::Unknown,
-        reason: String::new(),
-        undone: None,
-    };
+    let ending = Ending::Cancelled { cause, outcome: CancelOutcome::Unknown, reason: String::new(), undone: None };
     let result = TurnResult::default();
     let end = end(&ending, &result);
     let deletion = Deletion {
@@ -46,39 +41,15 @@ async fn the_owner_of_a_turn_whose_session_was_deleted_or_seized_is_fenced() {
         let (key, grant) = world.running(end).await;
         match end {
             "deleted" => assert_eq!(delete(&other, &key).await, Some(Seq(grant.last_seq.0 + 1))),
-            _ => assert!(
-                other.seize(&key, None).await.unwrap() && !other.seize(&key, None).await.unwrap()
-            ),
+            _ => assert!(other.seize(&key, None).await.unwrap() && !other.seize(&key, None).await.unwrap()),
         }
         let rows = says("late", Role::Assistant, 3, Category::Assistant);
-        let step = NewStep {
-            revision: 1,
-            in_any_case: true,
-            started: b"",
-            size_offset: 10,
-        };
-        let append = world
-            .store
-            .append(&key, grant.turn_fence(), &rows, &StepCost::default(), None)
-            .await
-            .unwrap();
+        let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
+        let append = world.store.append(&key, grant.turn_fence(), &rows, &StepCost::default(), None).await.unwrap();
         assert_eq!(append, WriteOutcome::Fenced);
-        assert_eq!(
-            world
-                .store
-                .begin_step(&key, grant.turn_fence(), &step)
-                .await
-                .unwrap(),
-            BeginStepOutcome::Fenced
-        );
-        assert_eq!(
-            finish(&world.store, &key, grant.turn_fence(), rows).await,
-            WriteOutcome::Fenced
-        );
-        assert_eq!(
-            stop(&world.store, &key, grant.turn_fence()).await,
-            WriteOutcome::Fenced
-        );
+        assert_eq!(world.store.begin_step(&key, grant.turn_fence(), &step).await.unwrap(), BeginStepOutcome::Fenced);
+        assert_eq!(finish(&world.store, &key, grant.turn_fence(), rows).await, WriteOutcome::Fenced);
+        assert_eq!(stop(&world.store, &key, grant.turn_fence()).await, WriteOutcome::Fenced);
         world.assert_dense(&key).await;
     }
 }
@@ -89,48 +60,19 @@ async fn a_turn_is_seized_only_under_the_revision_that_was_named() {
     let (key, _) = world.running("s").await;
     assert!(!world.store.seize(&key, Some(2)).await.unwrap());
     assert!(world.store.seize(&key, Some(1)).await.unwrap());
-    assert!(
-        !world
-            .store
-            .seize(&world.idle("idle").await, None)
-            .await
-            .unwrap(),
-        "nothing runs there"
-    );
+    assert!(!world.store.seize(&world.idle("idle").await, None).await.unwrap(), "nothing runs there");
 }
 
 #[tokio::test]
 async fn a_step_gives_way_to_a_newer_configuration_and_in_any_case_begins() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let step = |revision, in_any_case| NewStep {
-        revision,
-        in_any_case,
-        started: b"",
-        size_offset: 10,
-    };
-    let begin = async |step: NewStep<'_>| {
-        world
-            .store
-            .begin_step(&key, grant.turn_fence(), &step)
-            .await
-            .unwrap()
-    };
+    let step = |revision, in_any_case| NewStep { revision, in_any_case, started: b"", size_offset: 10 };
+    let begin = async |step: NewStep<'_>| world.store.begin_step(&key, grant.turn_fence(), &step).await.unwrap();
     assert_eq!(begin(step(2, false)).await, BeginStepOutcome::Stale);
-    assert_eq!(
-        world
-            .number("select op from session_run where session_id = $1", &key)
-            .await,
-        grant.fence.op
-    );
-    let BeginStepOutcome::Applied(first) = begin(step(2, true)).await else {
-        panic!("it gave way")
-    };
-    assert_eq!(
-        begin(step(2, true)).await,
-        BeginStepOutcome::Applied(first),
-        "repeated, it is found to have landed"
-    );
+    assert_eq!(world.number("select op from session_run where session_id = $1", &key).await, grant.fence.op);
+    let BeginStepOutcome::Applied(first) = begin(step(2, true)).await else { panic!("it gave way") };
+    assert_eq!(begin(step(2, true)).await, BeginStepOutcome::Applied(first), "repeated, it is found to have landed");
     world.assert_dense(&key).await;
 }
 
@@ -151,18 +93,10 @@ async fn a_message_that_meets_a_deletion_is_dropped_or_finds_no_session() {
             async move {
                 let message = MessageId::new(format!("m{id}"));
                 let idempotency = request(&format!("r{id}"));
-                store
-                    .enqueue(key, &asap(&message, &idempotency), None)
-                    .await
-                    .unwrap()
+                store.enqueue(key, &asap(&message, &idempotency), None).await.unwrap()
             }
         };
-        let (deleted, a, b, c) = tokio::join!(
-            delete(&world.store, &key),
-            enqueue(1),
-            enqueue(2),
-            enqueue(3)
-        );
+        let (deleted, a, b, c) = tokio::join!(delete(&world.store, &key), enqueue(1), enqueue(2), enqueue(3));
         assert!(deleted.is_some(), "messages do not move a session");
         for outcome in [a, b, c] {
             match outcome {
@@ -178,10 +112,7 @@ async fn a_message_that_meets_a_deletion_is_dropped_or_finds_no_session() {
         assert_eq!(world.number(untold, &key).await, 0);
         world.assert_dense(&key).await;
     }
-    assert!(
-        dropped > 0 && refused > 0,
-        "{dropped} dropped, {refused} refused: they did not meet"
-    );
+    assert!(dropped > 0 && refused > 0, "{dropped} dropped, {refused} refused: they did not meet");
 }
 
 #[tokio::test]
@@ -193,56 +124,20 @@ async fn an_owner_from_before_a_deletion_is_fenced_in_the_session_that_takes_the
     world.expire(&key).await;
     world.store.purge(&key).await.unwrap();
     let new = admit_new(&world.store, &key).await.unwrap();
-    assert_eq!(
-        (&new.turn, new.last_seq),
-        (&old.turn, old.last_seq),
-        "all but the fence is as before"
-    );
+    assert_eq!((&new.turn, new.last_seq), (&old.turn, old.last_seq), "all but the fence is as before");
     let rows = says("late", Role::Assistant, 3, Category::Assistant);
-    let append = world
-        .store
-        .append(&key, old.turn_fence(), &rows, &StepCost::default(), None)
-        .await
-        .unwrap();
+    let append = world.store.append(&key, old.turn_fence(), &rows, &StepCost::default(), None).await.unwrap();
     assert_eq!(append, WriteOutcome::Fenced);
-    assert_eq!(
-        stop(&world.store, &key, old.turn_fence()).await,
-        WriteOutcome::Fenced
-    );
+    assert_eq!(stop(&world.store, &key, old.turn_fence()).await, WriteOutcome::Fenced);
 
-    applied(
-        finish(
-            &world.store,
-            &key,
-            new.turn_fence(),
-            Rows::new(ESTIMATOR, 0),
-        )
-        .await,
-    );
+    applied(finish(&world.store, &key, new.turn_fence(), Rows::new(ESTIMATOR, 0)).await);
     delete(&world.store, &key).await.unwrap();
     world.expire(&key).await;
     world.store.purge(&key).await.unwrap();
     let config = SessionConfig::default();
-    let new_config = NewConfig {
-        config: &config,
-        tools_tokens: 0,
-        estimator: ESTIMATOR,
-    };
-    assert!(
-        world
-            .store
-            .create_session(&key, new_config, &unremembered())
-            .await
-            .unwrap()
-    );
-    assert!(
-        admit(&world.store, &key, "again")
-            .await
-            .unwrap()
-            .fence
-            .epoch
-            > new.fence.epoch
-    );
+    let new_config = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
+    assert!(world.store.create_session(&key, new_config, &unremembered()).await.unwrap());
+    assert!(admit(&world.store, &key, "again").await.unwrap().fence.epoch > new.fence.epoch);
 }
 
 /// Something that a call creates for a tenant.
@@ -268,10 +163,7 @@ const CREATIONS: [Creation; 7] = [
 ];
 
 /// Limits of one piece of a fork's copy.
-const MOST: PieceLimits = PieceLimits {
-    messages: 100,
-    bytes: 1 << 20,
-};
+const MOST: PieceLimits = PieceLimits { messages: 100, bytes: 1 << 20 };
 
 /// A session that can be forked.
 async fn source_of(store: &Store) -> (SessionKey, contextd::store::session::Session) {
@@ -282,20 +174,10 @@ async fn source_of(store: &Store) -> (SessionKey, contextd::store::session::Sess
 
 async fn create(store: &Store, what: Creation) -> Result<(), Error> {
     let tenant = TenantId::new("t");
-    let config = SessionConfig {
-        model: "scripted/demo".to_owned(),
-        ..SessionConfig::default()
-    };
-    let new = NewConfig {
-        config: &config,
-        tools_tokens: 0,
-        estimator: ESTIMATOR,
-    };
+    let config = SessionConfig { model: "scripted/demo".to_owned(), ..SessionConfig::default() };
+    let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
     match what {
-        Creation::Session => store
-            .create_session(&key("created"), new, &request("created"))
-            .await
-            .map(drop),
+        Creation::Session => store.create_session(&key("created"), new, &request("created")).await.map(drop),
         Creation::Turn => {
             let (turn, rows) = (TurnId::new("turn"), opening("with-turn"));
             let (idempotency, request) = (unremembered(), TurnRequest::default());
@@ -305,18 +187,8 @@ async fn create(store: &Store, what: Creation) -> Result<(), Error> {
         }
         Creation::Fork => {
             let (key, seen) = source_of(store).await;
-            let source = Source {
-                key: &key,
-                created: seen.created_at,
-                at: seen.last_seq,
-            };
-            let fork = NewFork {
-                id: &SessionId::new("fork"),
-                config: new,
-                claim: "a",
-                lease: LEASE,
-                most: MOST,
-            };
+            let source = Source { key: &key, created: seen.created_at, at: seen.last_seq };
+            let fork = NewFork { id: &SessionId::new("fork"), config: new, claim: "a", lease: LEASE, most: MOST };
             let claimed = store.claim_fork(source, &fork, &unremembered()).await;
             claimed.map(drop)
         }
@@ -369,15 +241,13 @@ async fn a_call_that_was_admitted_before_a_deletion_creates_nothing_after_it() {
     let before = AdmittedAt(Some(read.at));
     let had = rows_of_tenant(&world).await;
     let client = world.database.client().await;
-    let goes_on = "insert into tenant_deletions (tenant_id, asked_at, asked_by) values ('t', now() - interval '1 minute', 'ops')";
+    let goes_on =
+        "insert into tenant_deletions (tenant_id, asked_at, asked_by) values ('t', now() - interval '1 minute', 'ops')";
     client.batch_execute(goes_on).await.unwrap();
     let check_refused = async |admitted: AdmittedAt| {
         for what in CREATIONS {
             let refused = admitted.scope(create(store, what)).await;
-            assert!(
-                matches!(refused, Err(Error::TenantDeleted(_))),
-                "{what:?}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(Error::TenantDeleted(_))), "{what:?}: {refused:?}");
         }
         assert_eq!(rows_of_tenant(&world).await, had);
     };
@@ -411,11 +281,7 @@ async fn creations_that_do_not_look_at_deletions_are_found() {
                 values ('t', now() - interval '1 minute', 'ops', now())";
     client.batch_execute(done).await.unwrap();
     let pool = world.database.pool();
-    let pool = pool.rewriting(|all| {
-        all.iter()
-            .map(|sql| -> &'static str { blind(sql).leak() })
-            .collect()
-    });
+    let pool = pool.rewriting(|all| all.iter().map(|sql| -> &'static str { blind(sql).leak() }).collect());
     world.database.replace_commit_function(blind).await;
     let store = Store::new(pool, "two", LEASE);
     for what in CREATIONS {

@@ -26,15 +26,8 @@ enum Write {
     Rollback,
 }
 
-const WRITES: [Write; 7] = [
-    Write::Append,
-    Write::Retry,
-    Write::Begin,
-    Write::Take,
-    Write::Finish,
-    Write::Stop,
-    Write::Rollback,
-];
+const WRITES: [Write; 7] =
+    [Write::Append, Write::Retry, Write::Begin, Write::Take, Write::Finish, Write::Stop, Write::Rollback];
 
 /// The difference between the two grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,37 +50,16 @@ async fn twice(world: &World, stores: &[Store; 2], apart: Apart) -> (SessionKey,
             snapshot.restore().await;
             let kept = admit_new(one, &key).await.unwrap();
             let other = "with t as (update turns set turn_id = 'other') update session_run set version = version + 1, turn_id = 'other'";
-            world
-                .database
-                .client()
-                .await
-                .batch_execute(other)
-                .await
-                .unwrap();
-            (
-                key,
-                lost,
-                Grant {
-                    turn: TurnId::new("other"),
-                    ..kept
-                },
-            )
+            world.database.client().await.batch_execute(other).await.unwrap();
+            (key, lost, Grant { turn: TurnId::new("other"), ..kept })
         }
         Apart::Owner => {
             let before = admit_new(&world.replica("dead"), &key).await.unwrap();
             world.expire(&key).await;
             let snapshot = Snapshot::of(&world.database).await;
-            let lost = one
-                .takeover(&key, before.fence.epoch)
-                .await
-                .unwrap()
-                .unwrap();
+            let lost = one.takeover(&key, before.fence.epoch).await.unwrap().unwrap();
             snapshot.restore().await;
-            let kept = two
-                .takeover(&key, before.fence.epoch)
-                .await
-                .unwrap()
-                .unwrap();
+            let kept = two.takeover(&key, before.fence.epoch).await.unwrap().unwrap();
             (key, lost, kept)
         }
     }
@@ -108,23 +80,11 @@ async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write)
             let cause = contextd::model::CancelCause::Requested;
             let outcome = contextd::model::CancelOutcome::None;
             let undone = Some(contextd::model::Undone::default());
-            let ending = Ending::Cancelled {
-                cause,
-                outcome,
-                reason: String::new(),
-                undone,
-            };
-            store
-                .stop(key, right, &rows, &cost, &end(&ending, &result))
-                .await
+            let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone };
+            store.stop(key, right, &rows, &cost, &end(&ending, &result)).await
         }
         Write::Begin => {
-            let step = NewStep {
-                revision: 1,
-                in_any_case: true,
-                started: b"",
-                size_offset: 10,
-            };
+            let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
             return store.begin_step(key, right, &step).await.unwrap() == BeginStepOutcome::Fenced;
         }
         Write::Take => {
@@ -140,10 +100,7 @@ async fn stale(apart: Apart, write: Write, settles: bool) -> bool {
     let world = World::new().await;
     let stores = ["one", "two"].map(|name| world.replica(name));
     let (key, lost, kept) = twice(&world, &stores, apart).await;
-    assert_eq!(
-        lost.fence, kept.fence,
-        "the fence alone does not tell them apart"
-    );
+    assert_eq!(lost.fence, kept.fence, "the fence alone does not tell them apart");
     enqueue(&world.store, &key, "q").await;
     let [one, two] = stores;
     let owner = if apart == Apart::Owner { &two } else { &one };
@@ -157,32 +114,13 @@ async fn stale(apart: Apart, write: Write, settles: bool) -> bool {
                 .unwrap(),
         );
     }
-    let before = world
-        .database
-        .contents(&world.database.client().await)
-        .await;
+    let before = world.database.contents(&world.database.client().await).await;
     let fenced = is_fenced(&one, &key, &lost, write).await;
-    assert_eq!(
-        world
-            .database
-            .contents(&world.database.client().await)
-            .await,
-        before,
-        "{apart:?} {write:?}"
-    );
-    let held = [HeldTurn {
-        key: key.clone(),
-        turn: lost.turn.clone(),
-        epoch: lost.fence.epoch,
-    }];
+    assert_eq!(world.database.contents(&world.database.client().await).await, before, "{apart:?} {write:?}");
+    let held = [HeldTurn { key: key.clone(), turn: lost.turn.clone(), epoch: lost.fence.epoch }];
     let found = one.interrupted_turns(&held).await.unwrap();
     assert_eq!(found, [(held[0].clone(), Interruption::LeaseLost)]);
-    assert!(
-        one.owned(&key, &lost.turn, lost.fence.epoch)
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(one.owned(&key, &lost.turn, lost.fence.epoch).await.unwrap().is_none());
     assert!(!one.hand_over(&key, lost.turn_fence()).await.unwrap());
     fenced
 }

@@ -17,23 +17,11 @@ use crate::harness::host::until;
 
 async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str) -> WriteOutcome {
     let rows = says(id, Role::Assistant, 5, Category::Assistant);
-    store
-        .append(key, right, &rows, &StepCost::default(), None)
-        .await
-        .unwrap()
+    store.append(key, right, &rows, &StepCost::default(), None).await.unwrap()
 }
 
 async fn retry(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> WriteOutcome {
-    store
-        .retry(
-            key,
-            right,
-            &Rows::new(ESTIMATOR, 0),
-            &StepCost::default(),
-            None,
-        )
-        .await
-        .unwrap()
+    store.retry(key, right, &Rows::new(ESTIMATOR, 0), &StepCost::default(), None).await.unwrap()
 }
 
 #[tokio::test]
@@ -41,47 +29,14 @@ async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     world.expire(&key).await;
-    let grant = world
-        .store
-        .takeover(&key, grant.fence.epoch)
-        .await
-        .unwrap()
-        .unwrap();
+    let grant = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
     let first = retry(&world.store, &key, grant.turn_fence()).await;
-    assert_eq!(
-        retry(&world.store, &key, grant.turn_fence()).await,
-        first,
-        "repeated after its answer was lost"
-    );
+    assert_eq!(retry(&world.store, &key, grant.turn_fence()).await, first, "repeated after its answer was lost");
     applied(first);
-    assert_eq!(
-        world
-            .number(
-                "select attempt::bigint from session_run where session_id = $1",
-                &key
-            )
-            .await,
-        3
-    );
-    assert_eq!(
-        world
-            .number(
-                "select takeovers::bigint from session_run where session_id = $1",
-                &key
-            )
-            .await,
-        1
-    );
+    assert_eq!(world.number("select attempt::bigint from session_run where session_id = $1", &key).await, 3);
+    assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 1);
     applied(append(&world.store, &key, grant.turn_fence().next(), "a1").await);
-    assert_eq!(
-        world
-            .number(
-                "select takeovers::bigint from session_run where session_id = $1",
-                &key
-            )
-            .await,
-        0
-    );
+    assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 0);
     world.assert_dense(&key).await;
 }
 
@@ -92,25 +47,10 @@ async fn an_old_epoch_or_operation_changes_nothing() {
     append(&world.store, &key, grant.turn_fence(), "a1").await;
     append(&world.store, &key, grant.turn_fence().next(), "a2").await;
     let before = world.database.row_counts().await;
-    let stale = Fence {
-        epoch: grant.fence.epoch - 1,
-        op: grant.fence.op + 2,
-    };
-    for fence in [
-        grant.turn_fence(),
-        TurnFence {
-            fence: stale,
-            ..grant.turn_fence()
-        },
-    ] {
-        assert_eq!(
-            append(&world.store, &key, fence, "late").await,
-            WriteOutcome::Fenced
-        );
-        assert_eq!(
-            finish(&world.store, &key, fence, Rows::new(ESTIMATOR, 0)).await,
-            WriteOutcome::Fenced
-        );
+    let stale = Fence { epoch: grant.fence.epoch - 1, op: grant.fence.op + 2 };
+    for fence in [grant.turn_fence(), TurnFence { fence: stale, ..grant.turn_fence() }] {
+        assert_eq!(append(&world.store, &key, fence, "late").await, WriteOutcome::Fenced);
+        assert_eq!(finish(&world.store, &key, fence, Rows::new(ESTIMATOR, 0)).await, WriteOutcome::Fenced);
         assert_eq!(retry(&world.store, &key, fence).await, WriteOutcome::Fenced);
         assert_eq!(stop(&world.store, &key, fence).await, WriteOutcome::Fenced);
         assert!(!world.store.hand_over(&key, fence).await.unwrap());
@@ -129,33 +69,10 @@ async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_lan
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let first = append(&world.store, &key, grant.turn_fence(), "a1").await;
-    assert_eq!(
-        append(&world.store, &key, grant.turn_fence(), "a1").await,
-        first
-    );
-    let end = finish(
-        &world.store,
-        &key,
-        grant.turn_fence().next(),
-        Rows::new(ESTIMATOR, 0),
-    )
-    .await;
-    assert_eq!(
-        finish(
-            &world.store,
-            &key,
-            grant.turn_fence().next(),
-            Rows::new(ESTIMATOR, 0)
-        )
-        .await,
-        end
-    );
-    assert_eq!(
-        world
-            .number("select count(*) from messages where session_id = $1", &key)
-            .await,
-        2
-    );
+    assert_eq!(append(&world.store, &key, grant.turn_fence(), "a1").await, first);
+    let end = finish(&world.store, &key, grant.turn_fence().next(), Rows::new(ESTIMATOR, 0)).await;
+    assert_eq!(finish(&world.store, &key, grant.turn_fence().next(), Rows::new(ESTIMATOR, 0)).await, end);
+    assert_eq!(world.number("select count(*) from messages where session_id = $1", &key).await, 2);
     world.assert_dense(&key).await;
 }
 
@@ -166,42 +83,14 @@ async fn of_concurrent_admissions_and_takeovers_one_succeeds() {
     let stores: Vec<Store> = (0..6).map(|n| world.replica(&format!("r{n}"))).collect();
     let made = join_all(stores.iter().map(|store| admit_new(store, &key))).await;
     let (first, grant) = one(made);
-    applied(
-        finish(
-            &stores[first],
-            &key,
-            grant.turn_fence(),
-            Rows::new(ESTIMATOR, 0),
-        )
-        .await,
-    );
+    applied(finish(&stores[first], &key, grant.turn_fence(), Rows::new(ESTIMATOR, 0)).await);
     let turns: Vec<String> = (0..6).map(|n| format!("turn{n}")).collect();
-    let (_, grant) = one(join_all(
-        stores
-            .iter()
-            .zip(&turns)
-            .map(|(store, turn)| admit(store, &key, turn)),
-    )
-    .await);
+    let (_, grant) = one(join_all(stores.iter().zip(&turns).map(|(store, turn)| admit(store, &key, turn))).await);
     world.expire(&key).await;
-    let taken = join_all(
-        stores
-            .iter()
-            .map(|store| store.takeover(&key, grant.fence.epoch)),
-    )
-    .await;
+    let taken = join_all(stores.iter().map(|store| store.takeover(&key, grant.fence.epoch))).await;
     let (last, owner) = one(taken.into_iter().map(Result::unwrap).collect());
-    assert_eq!(
-        owner.fence,
-        Fence {
-            epoch: grant.fence.epoch + 1,
-            op: grant.fence.op
-        }
-    );
-    assert_eq!(
-        append(&world.store, &key, grant.turn_fence(), "late").await,
-        WriteOutcome::Fenced
-    );
+    assert_eq!(owner.fence, Fence { epoch: grant.fence.epoch + 1, op: grant.fence.op });
+    assert_eq!(append(&world.store, &key, grant.turn_fence(), "late").await, WriteOutcome::Fenced);
     applied(append(&stores[last], &key, owner.turn_fence(), "a1").await);
     world.assert_dense(&key).await;
 }
@@ -209,9 +98,7 @@ async fn of_concurrent_admissions_and_takeovers_one_succeeds() {
 /// The only grant, and its index.
 fn one(grants: Vec<Option<Grant>>) -> (usize, Grant) {
     let numbered = grants.into_iter().enumerate();
-    let mut winners: Vec<_> = numbered
-        .filter_map(|(n, grant)| Some((n, grant?)))
-        .collect();
+    let mut winners: Vec<_> = numbered.filter_map(|(n, grant)| Some((n, grant?))).collect();
     assert_eq!(winners.len(), 1, "{winners:?}");
     winners.remove(0)
 }
@@ -238,52 +125,25 @@ async fn the_heartbeat_of_a_replica_keeps_its_turns_and_no_others() {
     assert_eq!(found(three.clone()).await, 0);
     world.lapse("two").await;
     let taken = three.takeover(&key, taken.fence.epoch).await.unwrap();
-    assert!(
-        taken.is_some(),
-        "that another replica lives again is no heartbeat of its owner"
-    );
+    assert!(taken.is_some(), "that another replica lives again is no heartbeat of its owner");
 }
 
 #[tokio::test]
 async fn a_turn_is_lost_to_its_owner_where_another_has_it_and_cancelled_where_that_was_asked() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let held = HeldTurn {
-        key: key.clone(),
-        turn: grant.turn.clone(),
-        epoch: grant.fence.epoch,
-    };
+    let held = HeldTurn { key: key.clone(), turn: grant.turn.clone(), epoch: grant.fence.epoch };
     let of = |store: &Store, held: &HeldTurn| {
         let (store, held) = (store.clone(), [held.clone()]);
-        async move {
-            store
-                .interrupted_turns(&held)
-                .await
-                .unwrap()
-                .into_iter()
-                .map(|(_, why)| why)
-                .collect::<Vec<_>>()
-        }
+        async move { store.interrupted_turns(&held).await.unwrap().into_iter().map(|(_, why)| why).collect::<Vec<_>>() }
     };
     assert_eq!(of(&world.store, &held).await, []);
-    assert_eq!(
-        of(&world.replica("two"), &held).await,
-        [Interruption::LeaseLost]
-    );
-    let elder = HeldTurn {
-        epoch: held.epoch - 1,
-        ..held.clone()
-    };
+    assert_eq!(of(&world.replica("two"), &held).await, [Interruption::LeaseLost]);
+    let elder = HeldTurn { epoch: held.epoch - 1, ..held.clone() };
     assert_eq!(of(&world.store, &elder).await, [Interruption::LeaseLost]);
-    let other = HeldTurn {
-        turn: TurnId::new("other"),
-        ..held.clone()
-    };
+    let other = HeldTurn { turn: TurnId::new("other"), ..held.clone() };
     assert_eq!(of(&world.store, &other).await, [Interruption::LeaseLost]);
-    let unknown = HeldTurn {
-        key: super::key("unknown"),
-        ..held.clone()
-    };
+    let unknown = HeldTurn { key: super::key("unknown"), ..held.clone() };
     assert_eq!(of(&world.store, &unknown).await, [Interruption::LeaseLost]);
     let (two, request) = (world.replica("two"), unremembered());
     let cancelled = two.cancel(&key, None, CancelCause::Requested, "", &request);
@@ -291,11 +151,7 @@ async fn a_turn_is_lost_to_its_owner_where_another_has_it_and_cancelled_where_th
     assert_eq!(of(&world.store, &held).await, [Interruption::Cancelled]);
 
     let (key, grant) = world.waiting("waits", &["c1"]).await;
-    let waits = HeldTurn {
-        key,
-        turn: grant.turn.clone(),
-        epoch: grant.fence.epoch,
-    };
+    let waits = HeldTurn { key, turn: grant.turn.clone(), epoch: grant.fence.epoch };
     assert_eq!(of(&world.store, &waits).await, [], "its owner left it so");
 }
 
@@ -307,11 +163,7 @@ async fn turns_that_a_replica_left_are_pointed_to_until_none_is_found() {
     let (key, grant) = world.running("s").await;
     world.store.send_heartbeat().await.unwrap();
     assert_eq!(signs().await, []);
-    world
-        .store
-        .hand_over(&key, grant.turn_fence())
-        .await
-        .unwrap();
+    world.store.hand_over(&key, grant.turn_fence()).await.unwrap();
     world.store.send_heartbeat().await.unwrap();
     let seen = signs().await;
     assert_eq!(seen.len(), 1, "it gave a turn back");
@@ -325,11 +177,7 @@ async fn turns_that_a_replica_left_are_pointed_to_until_none_is_found() {
     world.store.leave().await.unwrap();
     let seen = signs().await;
     two.clear_orphan_reports(&seen).await.unwrap();
-    assert_eq!(
-        signs().await,
-        seen,
-        "what was granted to it last may still have its own lease"
-    );
+    assert_eq!(signs().await, seen, "what was granted to it last may still have its own lease");
     world.lapse("one").await;
     world.store.send_heartbeat().await.unwrap();
     two.clear_orphan_reports(&seen).await.unwrap();
@@ -341,8 +189,7 @@ async fn turns_that_a_replica_left_are_pointed_to_until_none_is_found() {
 }
 
 #[tokio::test]
-async fn turns_that_a_replica_owns_without_knowing_them_are_found_when_they_are_older_than_a_lease()
-{
+async fn turns_that_a_replica_owns_without_knowing_them_are_found_when_they_are_older_than_a_lease() {
     let world = World::new().await;
     let (young, _) = world.running("young").await;
     let (known, _) = world.running("known").await;
@@ -352,20 +199,10 @@ async fn turns_that_a_replica_owns_without_knowing_them_are_found_when_they_are_
     let (others, _) = world.running("others").await;
     world.expire(&others).await;
     world.store.send_heartbeat().await.unwrap();
-    let sql =
-        "update session_run set version = version + 1, owner = 'two' where session_id = 'others'";
-    world
-        .database
-        .client()
-        .await
-        .batch_execute(sql)
-        .await
-        .unwrap();
+    let sql = "update session_run set version = version + 1, owner = 'two' where session_id = 'others'";
+    world.database.client().await.batch_execute(sql).await.unwrap();
     let found = world.store.owned_unknown(&[known], 8).await.unwrap();
-    let found: Vec<_> = found
-        .iter()
-        .map(|(key, grant)| (key, grant.fence.epoch))
-        .collect();
+    let found: Vec<_> = found.iter().map(|(key, grant)| (key, grant.fence.epoch)).collect();
     assert_eq!(found, [(&old, grant.fence.epoch)], "not {young:?}");
 }
 
@@ -377,35 +214,18 @@ async fn the_last_of_many_answers_at_once_resumes_the_turn_and_no_call_is_answer
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
         let (key, grant) = world.waiting(&format!("s{round}"), &calls).await;
         let stores: Vec<Store> = (0..5).map(|n| world.replica(&format!("r{n}"))).collect();
-        let submitted =
-            join_all(
-                stores.iter().enumerate().map(|(n, store)| {
-                    let key = key.clone();
-                    let mut mine = calls.clone();
-                    mine.rotate_left(n % 4);
-                    async move {
-                        submit(store, &key, &mine[..3], &request(&format!("request{n}"))).await
-                    }
-                }),
-            )
-            .await;
-        let grants: Vec<&Grant> = submitted
-            .iter()
-            .filter_map(|submitted| submitted.grant.as_ref())
-            .collect();
+        let submitted = join_all(stores.iter().enumerate().map(|(n, store)| {
+            let key = key.clone();
+            let mut mine = calls.clone();
+            mine.rotate_left(n % 4);
+            async move { submit(store, &key, &mine[..3], &request(&format!("request{n}"))).await }
+        }))
+        .await;
+        let grants: Vec<&Grant> = submitted.iter().filter_map(|submitted| submitted.grant.as_ref()).collect();
         assert_eq!(grants.len(), 1);
         assert_eq!(grants[0].fence.epoch, grant.fence.epoch + 1);
-        let accepted: Vec<&CallId> = submitted
-            .iter()
-            .flat_map(|submitted| &submitted.accepted)
-            .collect();
-        assert_eq!(
-            (
-                accepted.len(),
-                accepted.iter().collect::<BTreeSet<_>>().len()
-            ),
-            (4, 4)
-        );
+        let accepted: Vec<&CallId> = submitted.iter().flat_map(|submitted| &submitted.accepted).collect();
+        assert_eq!((accepted.len(), accepted.iter().collect::<BTreeSet<_>>().len()), (4, 4));
         world.assert_dense(&key).await;
         let sql = "select count(*) from parts where session_id = $1 and kind = 'tool_result'";
         assert_eq!(world.number(sql, &key).await, 4);
@@ -420,18 +240,10 @@ async fn the_last_answer_to_a_turn_that_has_an_owner_commits_the_results_and_lea
         .database
         .client()
         .await
-        .execute(
-            "update session_run set version = version + 1, tool_deadline = 'epoch'",
-            &[],
-        )
+        .execute("update session_run set version = version + 1, tool_deadline = 'epoch'", &[])
         .await
         .unwrap();
-    let owner = world
-        .store
-        .takeover(&key, grant.fence.epoch)
-        .await
-        .unwrap()
-        .unwrap();
+    let owner = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
     let submitted = submit(&world.replica("two"), &key, &["c1", "c2"], &unremembered()).await;
     assert_eq!((submitted.accepted.len(), submitted.grant), (2, None));
     let tool_messages = "select count(*) from messages where session_id = $1 and role = 4";
@@ -448,22 +260,14 @@ async fn a_cancel_that_loses_a_race_reaches_its_turn_all_the_same() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let writer = world.database.client().await;
-    writer
-        .batch_execute("begin; update session_run set version = version + 1, takeovers = takeovers")
-        .await
-        .unwrap();
+    writer.batch_execute("begin; update session_run set version = version + 1, takeovers = takeovers").await.unwrap();
     let other = world.replica("two");
     let of = key.clone();
     let cancelling = tokio::spawn(async move {
         let again = request("stop");
-        other
-            .cancel(&of, None, CancelCause::Requested, "enough", &again)
-            .await
+        other.cancel(&of, None, CancelCause::Requested, "enough", &again).await
     });
-    until("the cancel to wait", || async {
-        world.number(WAITS, &key).await > 0
-    })
-    .await;
+    until("the cancel to wait", || async { world.number(WAITS, &key).await > 0 }).await;
     writer.batch_execute("commit").await.unwrap();
     let cancelled = cancelling.await.unwrap().unwrap();
     assert_eq!(cancelled.turn, Some(grant.turn));
@@ -474,95 +278,32 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let other = world.replica("two");
-    let cancelled = other
-        .cancel(
-            &key,
-            None,
-            CancelCause::Requested,
-            "enough",
-            &request("stop"),
-        )
-        .await
-        .unwrap();
-    assert_eq!(
-        (cancelled.turn.as_ref(), cancelled.fence),
-        (Some(&grant.turn), None)
-    );
+    let cancelled = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
+    assert_eq!((cancelled.turn.as_ref(), cancelled.fence), (Some(&grant.turn), None));
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
     let ack = applied(finish(&world.store, &key, grant.turn_fence(), rows).await);
     assert_eq!((ack.state, ack.cancelled), (SessionState::Running, true));
     let ack = applied(stop(&world.store, &key, grant.turn_fence().next()).await);
     assert_eq!(ack.state, SessionState::Idle);
     admit(&world.store, &key, "t2").await.unwrap();
-    let again = other
-        .cancel(
-            &key,
-            None,
-            CancelCause::Requested,
-            "enough",
-            &request("stop"),
-        )
-        .await
-        .unwrap();
+    let again = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
     assert_eq!((again.turn, again.fence), (Some(grant.turn), None));
-    assert_eq!(
-        world
-            .number(
-                "select cancel::bigint from session_run where session_id = $1",
-                &key
-            )
-            .await,
-        0
-    );
+    assert_eq!(world.number("select cancel::bigint from session_run where session_id = $1", &key).await, 0);
 
     let (key, grant) = world.waiting("w", &["c1", "c2", "c3"]).await;
     submit(&world.store, &key, &["c2"], &unremembered()).await;
-    let cancelled = other
-        .cancel(
-            &key,
-            Some(&grant.turn),
-            CancelCause::Requested,
-            "",
-            &unremembered(),
-        )
-        .await
-        .unwrap();
-    let fence = TurnFence {
-        fence: cancelled.fence.unwrap(),
-        ..grant.turn_fence()
-    };
+    let cancelled = other.cancel(&key, Some(&grant.turn), CancelCause::Requested, "", &unremembered()).await.unwrap();
+    let fence = TurnFence { fence: cancelled.fence.unwrap(), ..grant.turn_fence() };
     assert_eq!(fence.fence.epoch, grant.fence.epoch + 1);
-    assert!(
-        submit(&world.store, &key, &["c1"], &unremembered())
-            .await
-            .accepted
-            .is_empty()
-    );
+    assert!(submit(&world.store, &key, &["c1"], &unremembered()).await.accepted.is_empty());
     let cause = CancelCause::Requested;
     let outcome = CancelOutcome::ToolsInProgress;
-    let ending = Ending::Cancelled {
-        cause,
-        outcome,
-        reason: String::new(),
-        undone: None,
-    };
+    let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone: None };
     let rows = Rows::new(ESTIMATOR, 0);
     let result = TurnResult::default();
-    applied(
-        other
-            .stop(
-                &key,
-                fence,
-                &rows,
-                &StepCost::default(),
-                &end(&ending, &result),
-            )
-            .await
-            .unwrap(),
-    );
+    applied(other.stop(&key, fence, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap());
     assert!(world.store.open_calls(&key).await.unwrap().is_empty());
-    let results =
-        "select count(*) from parts p join messages m using (tenant_id, session_id, message_id)
+    let results = "select count(*) from parts p join messages m using (tenant_id, session_id, message_id)
                     where session_id = $1 and p.kind = 'tool_result'";
     assert_eq!(world.number(results, &key).await, 3);
     world.assert_dense(&key).await;
@@ -581,27 +322,14 @@ async fn an_update_of_session_run_is_hot_but_where_a_turn_begins_or_ends_to_wait
     // The index of due turns contains the time, so the two updates that start and end a wait are not HOT.
     for n in 0..WAITS {
         let (rows, batch) = answer_with_calls(&format!("m{n}"), &[&format!("c{n}")]);
-        applied(
-            world
-                .store
-                .append(&key, fence, &rows, &StepCost::default(), Some(&batch))
-                .await
-                .unwrap(),
-        );
-        let resumed = submit(&world.store, &key, &[&format!("c{n}")], &unremembered())
-            .await
-            .grant
-            .unwrap();
-        fence = TurnFence {
-            fence: resumed.fence,
-            ..fence
-        };
+        applied(world.store.append(&key, fence, &rows, &StepCost::default(), Some(&batch)).await.unwrap());
+        let resumed = submit(&world.store, &key, &[&format!("c{n}")], &unremembered()).await.grant.unwrap();
+        fence = TurnFence { fence: resumed.fence, ..fence };
     }
     let World { database, store } = world;
     drop(store);
     let client = database.client().await;
-    let sql =
-        "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'session_run'";
+    let sql = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'session_run'";
     for _ in 0..100 {
         let row = client.query_one(sql, &[]).await.unwrap();
         let (updated, hot): (i64, i64) = (row.get(0), row.get(1));

@@ -15,13 +15,7 @@ async fn source(world: &World) -> SessionKey {
     let source = world.idle("s").await;
     let second = "insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info) values ('t', 's', 50, 'm50', 2, 1, 4, '');
                   update session_run set version = version + 1, next_seq = 51 where session_id = 's'";
-    world
-        .database
-        .client()
-        .await
-        .batch_execute(second)
-        .await
-        .unwrap();
+    world.database.client().await.batch_execute(second).await.unwrap();
     source
 }
 
@@ -33,23 +27,12 @@ async fn claim(world: &World, source: &SessionKey) -> (SessionKey, CopyInProgres
     let fork = key("fork");
     let new = NewFork {
         id: &fork.session,
-        config: NewConfig {
-            config: &SessionConfig::default(),
-            tools_tokens: 0,
-            estimator: ESTIMATOR,
-        },
+        config: NewConfig { config: &SessionConfig::default(), tools_tokens: 0, estimator: ESTIMATOR },
         claim: "one",
         lease: LEASE,
-        most: PieceLimits {
-            messages: 1,
-            bytes: 1 << 20,
-        },
+        most: PieceLimits { messages: 1, bytes: 1 << 20 },
     };
-    let source = Source {
-        key: source,
-        created,
-        at: Seq(50),
-    };
+    let source = Source { key: source, created, at: Seq(50) };
     let idempotency = unremembered();
     let copying = Box::pin(world.store.claim_fork(source, &new, &idempotency)).await;
     let copying = copying.unwrap().expect("a source");
@@ -96,10 +79,7 @@ async fn a_paused_copy_writes_nothing_once_the_purge_of_its_fork_has_begun() {
     // The copy blocks its thread while it is paused.
     let runtime = Handle::current();
     let copy = spawn_blocking(move || runtime.block_on(slow.copy_piece(&mut copying)));
-    spawn_blocking(move || paused.recv())
-        .await
-        .unwrap()
-        .unwrap();
+    spawn_blocking(move || paused.recv()).await.unwrap().unwrap();
 
     // For this store, the lease has expired, as it would an hour later. The purge fails before it makes the id
     // available again.

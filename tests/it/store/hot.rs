@@ -25,12 +25,7 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
         (None, "turn") => format!("'{turn}'"),
         (None, name) => of_any_transition(name).to_owned(),
     };
-    statement
-        .names
-        .iter()
-        .map(argument)
-        .collect::<Vec<_>>()
-        .join(", ")
+    statement.names.iter().map(argument).collect::<Vec<_>>().join(", ")
 }
 
 /// Arguments that are specific to a transition.
@@ -141,9 +136,7 @@ fn of_any_transition(name: &str) -> &'static str {
     match name {
         "owner" => "'one'",
         "epoch" | "calls" | "step_count" | "revision" => "1",
-        "op" | "reasoning_tokens" | "cache_read_tokens" | "cache_write_tokens" | "tools_tokens" => {
-            "0"
-        }
+        "op" | "reasoning_tokens" | "cache_read_tokens" | "cache_write_tokens" | "tools_tokens" => "0",
         "model" => "'scripted/demo'",
         "trace" => "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'",
         "input_tokens" => "100",
@@ -278,14 +271,10 @@ pub(super) enum Hot {
 
 impl Hot {
     pub(super) fn all() -> Vec<Self> {
-        let alone = hot_statements()
-            .into_iter()
-            .map(|(name, sql)| Self::Alone(name, sql));
+        let alone = hot_statements().into_iter().map(|(name, sql)| Self::Alone(name, sql));
         let nth = hot_transitions()
             .into_iter()
-            .flat_map(|(name, statements)| {
-                (0..statements.len()).map(move |at| Self::Nth(name, statements, at))
-            });
+            .flat_map(|(name, statements)| (0..statements.len()).map(move |at| Self::Nth(name, statements, at)));
         alone.chain(nth).filter(|hot| hot.is_needed()).collect()
     }
 
@@ -322,10 +311,7 @@ impl Hot {
             }
             Self::Nth(transition, statements, at) => {
                 let execution = |(at, statement): (usize, &Named)| {
-                    format!(
-                        "execute {transition}_{at} ({})",
-                        named_arguments(transition, statement, place(transition))
-                    )
+                    format!("execute {transition}_{at} ({})", named_arguments(transition, statement, place(transition)))
                 };
                 let needed = statements[..=at]
                     .iter()

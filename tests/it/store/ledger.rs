@@ -89,12 +89,7 @@ impl Handing {
 
 fn handing() -> impl Strategy<Value = Handing> {
     use Handing::{AskingFirst, AtOnce, OneByOne, OneByOneAskingFirst};
-    prop_oneof![
-        Just(AtOnce),
-        Just(OneByOne),
-        Just(AskingFirst),
-        Just(OneByOneAskingFirst)
-    ]
+    prop_oneof![Just(AtOnce), Just(OneByOne), Just(AskingFirst), Just(OneByOneAskingFirst)]
 }
 
 fn deed() -> impl Strategy<Value = Deed> {
@@ -134,41 +129,24 @@ impl Driver<'_> {
     async fn act(&mut self, deed: Deed) {
         let store = &self.world.store;
         let look = store.queue_snapshot(&self.key).await.unwrap().unwrap();
-        let turn = look
-            .turn
-            .as_ref()
-            .filter(|_| look.state == SessionState::Running);
-        let owner = turn.map(|turn| TurnFence {
-            turn,
-            fence: look.fence,
-        });
+        let turn = look.turn.as_ref().filter(|_| look.state == SessionState::Running);
+        let owner = turn.map(|turn| TurnFence { turn, fence: look.fence });
         let closed = owner.filter(|_| look.open_calls == 0);
         match (deed, owner, closed) {
-            (Deed::Say(tokens), _, Some(fence)) => {
-                self.say(fence, tokens, Category::Assistant).await
-            }
-            (Deed::Think(tokens), _, Some(fence)) => {
-                self.say(fence, tokens, Category::Reasoning).await
-            }
+            (Deed::Say(tokens), _, Some(fence)) => self.say(fence, tokens, Category::Assistant).await,
+            (Deed::Think(tokens), _, Some(fence)) => self.say(fence, tokens, Category::Reasoning).await,
             (Deed::Call(count, handing), _, Some(fence)) => self.call(fence, count, handing).await,
             (Deed::Answer(count), _, _) => {
                 let open = store.open_calls(&self.key).await.unwrap();
-                let calls: Vec<&str> = open
-                    .iter()
-                    .take(count)
-                    .map(|open| open.pending.call.id.as_str())
-                    .collect();
+                let calls: Vec<&str> = open.iter().take(count).map(|open| open.pending.call.id.as_str()).collect();
                 submit(store, &self.key, &calls, &unremembered()).await;
             }
             (Deed::Approve | Deed::Deny, _, _) => {
                 let open = store.open_calls(&self.key).await.unwrap();
-                let asks = open
-                    .iter()
-                    .find(|open| open.pending.waits_for == WaitsFor::Approval);
+                let asks = open.iter().find(|open| open.pending.waits_for == WaitsFor::Approval);
                 if let Some(open) = asks {
                     let call = open.pending.call.id.as_str();
-                    let decided =
-                        decide(store, &self.key, call, matches!(deed, Deed::Approve)).await;
+                    let decided = decide(store, &self.key, call, matches!(deed, Deed::Approve)).await;
                     let untouched = look.cancelled && decided.accepted.is_empty();
                     assert!(untouched || decided.accepted.len() == 1, "{decided:?}");
                 }
@@ -178,11 +156,7 @@ impl Driver<'_> {
                 enqueue(store, &self.key, &id).await;
             }
             (Deed::Take, _, Some(fence)) if !look.waiting.is_empty() && !look.cancelled => {
-                let ids: Vec<&str> = look
-                    .waiting
-                    .iter()
-                    .map(|queued| queued.message.as_str())
-                    .collect();
+                let ids: Vec<&str> = look.waiting.iter().map(|queued| queued.message.as_str()).collect();
                 let took = take(store, &self.key, fence, look.last_seq, &ids, false).await;
                 assert!(matches!(took, TakeOutcome::Applied(_)), "{took:?}");
             }
@@ -195,9 +169,7 @@ impl Driver<'_> {
                 let turn = self.name("t");
                 admit(store, &self.key, &turn).await.unwrap();
             }
-            (Deed::TakeOver, _, _) if look.state.is_live() => {
-                self.take_over(look.fence.epoch).await
-            }
+            (Deed::TakeOver, _, _) if look.state.is_live() => self.take_over(look.fence.epoch).await,
             (Deed::Compact, _, _) if look.open_calls == 0 => self.compact(look.last_seq).await,
             (Deed::Revert, _, _) => self.revert().await,
             (Deed::Prune, _, _) => self.prune().await,
@@ -209,29 +181,15 @@ impl Driver<'_> {
     async fn say(&mut self, fence: TurnFence<'_>, tokens: u32, category: Category) {
         let rows = says(&self.name("m"), Role::Assistant, tokens, category);
         let cost = StepCost::default();
-        applied(
-            self.world
-                .store
-                .append(&self.key, fence, &rows, &cost, None)
-                .await
-                .unwrap(),
-        );
+        applied(self.world.store.append(&self.key, fence, &rows, &cost, None).await.unwrap());
     }
 
     async fn call(&mut self, fence: TurnFence<'_>, count: usize, handing: Handing) {
-        let calls: Vec<String> = (0..count)
-            .map(|n| format!("{}{}", handing.notation(n), self.name("c")))
-            .collect();
+        let calls: Vec<String> = (0..count).map(|n| format!("{}{}", handing.notation(n), self.name("c"))).collect();
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
         let (rows, batch) = answer_with_calls(&self.name("m"), &calls);
         let cost = StepCost::default();
-        applied(
-            self.world
-                .store
-                .append(&self.key, fence, &rows, &cost, Some(&batch))
-                .await
-                .unwrap(),
-        );
+        applied(self.world.store.append(&self.key, fence, &rows, &cost, Some(&batch)).await.unwrap());
     }
 
     async fn stop(&self, owner: Option<TurnFence<'_>>) {
@@ -242,10 +200,7 @@ impl Driver<'_> {
         }
         let cause = CancelCause::Requested;
         let none = unremembered();
-        let cancelled = store
-            .cancel(&self.key, None, cause, "", &none)
-            .await
-            .unwrap();
+        let cancelled = store.cancel(&self.key, None, cause, "", &none).await.unwrap();
         let turn = cancelled.turn.unwrap();
         let fence = cancelled.fence.unwrap();
         applied(stop(store, &self.key, TurnFence { turn: &turn, fence }).await);
@@ -254,26 +209,15 @@ impl Driver<'_> {
     async fn take_over(&self, epoch: i64) {
         let client = self.world.database.client().await;
         let sql = "update session_run set version = version + 1, lease_until = '-infinity', tool_deadline = 'epoch' where session_id = $1";
-        client
-            .execute(sql, &[&self.key.session.as_str()])
-            .await
-            .unwrap();
-        self.world
-            .store
-            .takeover(&self.key, epoch)
-            .await
-            .unwrap()
-            .unwrap();
+        client.execute(sql, &[&self.key.session.as_str()]).await.unwrap();
+        self.world.store.takeover(&self.key, epoch).await.unwrap().unwrap();
     }
 
     /// Replaces the model's view by a summary.
     async fn compact(&mut self, to: Seq) {
         let id = self.name("k");
         let seen = self.version().await;
-        super::compaction::begin(&self.world.store, &self.key, &id, seen, &unremembered())
-            .await
-            .update
-            .unwrap();
+        super::compaction::begin(&self.world.store, &self.key, &id, seen, &unremembered()).await.update.unwrap();
         let before = recount(self.world, &self.key).await;
         let mut shift = TokenCounters::default();
         let number = |value: i64| i32::try_from(value).unwrap();
@@ -291,11 +235,7 @@ impl Driver<'_> {
         }
         shift.count(Counter::Summary, 1, 17);
         shift.count(Counter::Pruned, -number(before[15]), -before[14]);
-        let summary = message(
-            format!("{id}-summary"),
-            Role::User,
-            vec![part("in short", 17, Category::User)],
-        );
+        let summary = message(format!("{id}-summary"), Role::User, vec![part("in short", 17, Category::User)]);
         let replacement = Replacement {
             from: Seq(1),
             to,
@@ -307,35 +247,19 @@ impl Driver<'_> {
             cost: &Cost::default(),
         };
         let id = CompactionId::new(id);
-        self.world
-            .store
-            .swap_compaction(&self.key, &id, &replacement)
-            .await
-            .unwrap()
-            .update
-            .unwrap();
+        self.world.store.swap_compaction(&self.key, &id, &replacement).await.unwrap().update.unwrap();
     }
 
     async fn revert(&self) {
         let client = self.world.database.client().await;
         let sql = "select compaction_id from compactions where session_id = $1 and status = 2 order by active_from_seq desc limit 1";
-        if let Some(row) = client
-            .query_opt(sql, &[&self.key.session.as_str()])
-            .await
-            .unwrap()
-        {
+        if let Some(row) = client.query_opt(sql, &[&self.key.session.as_str()]).await.unwrap() {
             let id = CompactionId::new(row.get::<_, String>(0));
             let seen = self.version().await;
             let reverted = self
                 .world
                 .store
-                .revert_compaction(
-                    &self.key,
-                    &id,
-                    seen,
-                    &payloads::compaction_reverted(id.as_str()),
-                    &unremembered(),
-                )
+                .revert_compaction(&self.key, &id, seen, &payloads::compaction_reverted(id.as_str()), &unremembered())
                 .await;
             reverted.unwrap().update.unwrap();
         }
@@ -347,9 +271,7 @@ impl Driver<'_> {
         let results = seen.messages.iter().flat_map(|message| {
             let parts = message.parts.iter().enumerate();
             parts
-                .filter(|(_, part)| {
-                    matches!(part.part.content, Content::ToolResult(_)) && part.pruned.is_none()
-                })
+                .filter(|(_, part)| matches!(part.part.content, Content::ToolResult(_)) && part.pruned.is_none())
                 .map(|(position, part)| ((message.id.clone(), position), part.size.tokens))
         });
         let (places, tokens): (Vec<_>, Vec<u32>) = results.unzip();
@@ -357,12 +279,7 @@ impl Driver<'_> {
         let Some(seen) = seen.context_version.filter(|_| !places.is_empty()) else {
             return;
         };
-        let marking = Marking {
-            seen,
-            places: &places,
-            tokens: saved,
-            event: &payloads::pruned(),
-        };
+        let marking = Marking { seen, places: &places, tokens: saved, event: &payloads::pruned() };
         let store = &self.world.store;
         let nobody = unremembered();
         let prune = || store.prune(&self.key, &marking, 1, (&nobody, ""));
@@ -371,9 +288,8 @@ impl Driver<'_> {
         assert_eq!(again, None, "the context is another one");
         let seen = store.transcript(&self.key).await.unwrap();
         let mut parts = seen.messages.iter().flat_map(|message| &message.parts);
-        let are_cleared = parts.all(|part| {
-            part.pruned.is_some() || !matches!(part.part.content, Content::ToolResult(_))
-        });
+        let are_cleared =
+            parts.all(|part| part.pruned.is_some() || !matches!(part.part.content, Content::ToolResult(_)));
         assert!(are_cleared);
     }
 
@@ -381,76 +297,33 @@ impl Driver<'_> {
     async fn restore(&self) {
         let sql = "select coalesce(max(pruned_at_seq), 0) from parts where session_id = $1";
         let at = Seq(self.world.number(sql, &self.key).await);
-        let found = self
-            .world
-            .store
-            .cleared_by(&self.key, at)
-            .await
-            .unwrap()
-            .unwrap();
+        let found = self.world.store.cleared_by(&self.key, at).await.unwrap().unwrap();
         let tokens = found.results.iter().map(|it| i64::from(it.saved)).sum();
-        let places: Vec<_> = found
-            .results
-            .into_iter()
-            .map(|result| result.place)
-            .collect();
-        let marking = Marking {
-            seen: found.version,
-            places: &places,
-            tokens,
-            event: &payloads::restored(),
-        };
-        let moved = self
-            .world
-            .store
-            .restore(&self.key, &marking, at, &unremembered())
-            .await
-            .unwrap();
+        let places: Vec<_> = found.results.into_iter().map(|result| result.place).collect();
+        let marking = Marking { seen: found.version, places: &places, tokens, event: &payloads::restored() };
+        let moved = self.world.store.restore(&self.key, &marking, at, &unremembered()).await.unwrap();
         assert_eq!(moved.is_some(), !places.is_empty());
     }
 
     async fn version(&self) -> i64 {
-        self.world
-            .number(
-                "select context_version from session_run where session_id = $1",
-                &self.key,
-            )
-            .await
+        self.world.number("select context_version from session_run where session_id = $1", &self.key).await
     }
 }
 
 async fn recount(world: &World, key: &SessionKey) -> Vec<i64> {
-    world
-        .database
-        .client()
-        .await
-        .query_one(RECOUNT, &[&key.session.as_str()])
-        .await
-        .unwrap()
-        .get(0)
+    world.database.client().await.query_one(RECOUNT, &[&key.session.as_str()]).await.unwrap().get(0)
 }
 
 async fn check(world: &World, session: &str, deeds: &[Deed]) {
     let (key, _) = world.running(session).await;
-    let mut driver = Driver {
-        world,
-        key: key.clone(),
-        made: 0,
-    };
+    let mut driver = Driver { world, key: key.clone(), made: 0 };
     let client = world.database.client().await;
     for deed in deeds {
         driver.act(*deed).await;
         let row = client.query_one(KEPT, &[&session]).await.unwrap();
-        assert_eq!(
-            row.get::<_, Vec<i64>>(0),
-            recount(world, &key).await,
-            "after {deed:?} of {deeds:?}"
-        );
+        assert_eq!(row.get::<_, Vec<i64>>(0), recount(world, &key).await, "after {deed:?} of {deeds:?}");
         let agreed: [bool; 2] = std::array::from_fn(|n| row.get(n + 1));
-        assert_eq!(
-            agreed, [true; 2],
-            "open calls, whole batches after {deed:?} of {deeds:?}"
-        );
+        assert_eq!(agreed, [true; 2], "open calls, whole batches after {deed:?} of {deeds:?}");
     }
     world.assert_dense(&key).await;
 }
@@ -461,12 +334,8 @@ fn counters_equal_a_recount_after_every_operation() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let world = runtime.block_on(World::new());
     let sessions = std::cell::Cell::new(0);
-    let config = ProptestConfig {
-        cases: 20,
-        max_shrink_iters: 100,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let config =
+        ProptestConfig { cases: 20, max_shrink_iters: 100, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new(config)
         .run(&proptest::collection::vec(deed(), 5..30), |deeds| {
             sessions.set(sessions.get() + 1);
@@ -479,8 +348,7 @@ fn counters_equal_a_recount_after_every_operation() {
 #[tokio::test]
 async fn counters_survive_a_compaction_between_two_turns_and_its_revert_in_a_waiting_one() {
     use Deed::{
-        Admit, Answer, Approve, Call, Compact, Deny, Enqueue, Finish, Prune, Restore, Revert, Say,
-        Stop, Take, TakeOver,
+        Admit, Answer, Approve, Call, Compact, Deny, Enqueue, Finish, Prune, Restore, Revert, Say, Stop, Take, TakeOver,
     };
     use Handing::{AskingFirst, AtOnce, OneByOne, OneByOneAskingFirst};
     let deeds = [

@@ -23,9 +23,9 @@ use std::{collections::BTreeMap, time::Duration};
 use contextd::{
     codec::event::encode,
     model::{
-        CallId, Category, CompletionReason, Content, Ending, Fence, MessageId, Part, PartSize,
-        Payload, RequestId, Role, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall,
-        ToolOutcome, ToolResult, TurnFence, TurnId, TurnResult,
+        CallId, Category, CompletionReason, Content, Ending, Fence, MessageId, Part, PartSize, Payload, RequestId,
+        Role, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnFence,
+        TurnId, TurnResult,
         command::{Idempotency, TurnRequest},
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
@@ -92,33 +92,14 @@ impl World {
     async fn waiting(&self, session: &str, calls: &[&str]) -> (SessionKey, Grant) {
         let (key, grant) = self.running(session).await;
         let (rows, batch) = answer_with_calls(session, calls);
-        applied(
-            self.store
-                .append(
-                    &key,
-                    grant.turn_fence(),
-                    &rows,
-                    &StepCost::default(),
-                    Some(&batch),
-                )
-                .await
-                .unwrap(),
-        );
+        applied(self.store.append(&key, grant.turn_fence(), &rows, &StepCost::default(), Some(&batch)).await.unwrap());
         (key, grant)
     }
 
     /// An idle session that had one turn.
     async fn idle(&self, session: &str) -> SessionKey {
         let (key, grant) = self.running(session).await;
-        applied(
-            finish(
-                &self.store,
-                &key,
-                grant.turn_fence(),
-                Rows::new(ESTIMATOR, 0),
-            )
-            .await,
-        );
+        applied(finish(&self.store, &key, grant.turn_fence(), Rows::new(ESTIMATOR, 0)).await);
         key
     }
 
@@ -126,10 +107,7 @@ impl World {
     async fn expire(&self, key: &SessionKey) {
         let client = self.database.client().await;
         let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where session_id = $1";
-        assert_eq!(
-            client.execute(sql, &[&key.session.as_str()]).await.unwrap(),
-            1
-        );
+        assert_eq!(client.execute(sql, &[&key.session.as_str()]).await.unwrap(), 1);
     }
 
     /// Expires the heartbeat of a replica.
@@ -140,13 +118,7 @@ impl World {
     }
 
     async fn number(&self, sql: &str, key: &SessionKey) -> i64 {
-        self.database
-            .client()
-            .await
-            .query_one(sql, &[&key.session.as_str()])
-            .await
-            .unwrap()
-            .get(0)
+        self.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap().get(0)
     }
 
     /// Fails unless the session's seqs are 1, 2, 3 and so on, up to the last one.
@@ -154,18 +126,8 @@ impl World {
         let sql =
             "select coalesce(array_agg(seq order by seq), '{}') = array(select generate_series(1, max(r.next_seq) - 1))
                      from session_run r left join events e using (tenant_id, session_id) where r.session_id = $1";
-        let row = self
-            .database
-            .client()
-            .await
-            .query_one(sql, &[&key.session.as_str()])
-            .await
-            .unwrap();
-        assert!(
-            row.get::<_, bool>(0),
-            "the events of {} have gaps",
-            key.session
-        );
+        let row = self.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap();
+        assert!(row.get::<_, bool>(0), "the events of {} have gaps", key.session);
     }
 }
 
@@ -174,17 +136,11 @@ fn key(session: &str) -> SessionKey {
 }
 
 fn request(id: &str) -> Idempotency {
-    Idempotency {
-        request: Some(RequestId::new(id)),
-        hash: format!("hash of {id}"),
-    }
+    Idempotency { request: Some(RequestId::new(id)), hash: format!("hash of {id}") }
 }
 
 fn unremembered() -> Idempotency {
-    Idempotency {
-        request: None,
-        hash: String::new(),
-    }
+    Idempotency { request: None, hash: String::new() }
 }
 
 fn at(step: u32) -> StepPosition {
@@ -217,10 +173,7 @@ fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMess
 /// Rows with one message.
 fn says(id: &str, role: Role, tokens: u32, category: Category) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 0);
-    rows.message(
-        message(id, role, vec![part("words", tokens, category)]),
-        at(1),
-    );
+    rows.message(message(id, role, vec![part("words", tokens, category)]), at(1));
     rows
 }
 
@@ -229,11 +182,7 @@ fn opening(id: &str) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.event(payloads::turn_started(), StepPosition::default());
     rows.message(
-        message(
-            format!("{id}-input"),
-            Role::User,
-            vec![part("do it", 11, Category::User)],
-        ),
+        message(format!("{id}-input"), Role::User, vec![part("do it", 11, Category::User)]),
         StepPosition::default(),
     );
     rows.event(payloads::step_started(), at(1));
@@ -253,31 +202,18 @@ fn opening_without_input() -> Rows {
 fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
     let mut rows = Rows::new(ESTIMATOR, 0);
     let fates: Vec<CallHandling> = calls.iter().map(|call| fate(call)).collect();
-    let calls: Vec<&str> = calls
-        .iter()
-        .map(|call| call.trim_start_matches(['>', '?']))
-        .collect();
+    let calls: Vec<&str> = calls.iter().map(|call| call.trim_start_matches(['>', '?'])).collect();
     let call_part = |call: &&str| StoredPart {
         part: Part::new(Content::ToolCall(ToolCall {
             id: CallId::new(*call),
             name: "look".to_owned(),
             arguments: "{}".to_owned(),
         })),
-        size: PartSize {
-            tokens: 5,
-            category: Category::ToolCalls,
-        },
+        size: PartSize { tokens: 5, category: Category::ToolCalls },
         estimator: ESTIMATOR.to_owned(),
         pruned: None,
     };
-    rows.message(
-        message(
-            format!("{id}-calls"),
-            Role::Assistant,
-            calls.iter().map(call_part).collect(),
-        ),
-        at(1),
-    );
+    rows.message(message(format!("{id}-calls"), Role::Assistant, calls.iter().map(call_part).collect()), at(1));
     let batch = Batch {
         message: MessageId::new(format!("{id}-calls")),
         results: MessageId::new(format!("{id}-results")),
@@ -300,33 +236,18 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
 
 fn fate(notation: &str) -> CallHandling {
     let id = CallId::new(notation.trim_start_matches(['>', '?']));
-    let call = ToolCall {
-        id,
-        name: "look".to_owned(),
-        arguments: "{}".to_owned(),
-    };
+    let call = ToolCall { id, name: "look".to_owned(), arguments: "{}".to_owned() };
     let timeout = Duration::from_secs(60);
     let (waits_for, request) = if notation.contains('?') {
-        (
-            WaitsFor::Approval,
-            Payload::ApprovalRequested { call, timeout },
-        )
+        (WaitsFor::Approval, Payload::ApprovalRequested { call, timeout })
     } else {
         (
             WaitsFor::Result { edited: false },
-            Payload::ToolCallRequested {
-                call,
-                timeout,
-                edited: false,
-                executor: contextd::model::ToolExecutor::Host,
-            },
+            Payload::ToolCallRequested { call, timeout, edited: false, executor: contextd::model::ToolExecutor::Host },
         )
     };
     if notation.starts_with('>') {
-        CallHandling::Later {
-            waits_for,
-            request: Box::new(request),
-        }
+        CallHandling::Later { waits_for, request: Box::new(request) }
     } else {
         CallHandling::Requested(waits_for)
     }
@@ -353,21 +274,11 @@ fn admission<'a>(
 async fn admit_new(store: &Store, key: &SessionKey) -> Option<Grant> {
     let turn = TurnId::new(format!("{}-t1", key.session));
     let rows = opening(key.session.as_str());
-    let config = SessionConfig {
-        model: "scripted/demo".to_owned(),
-        ..SessionConfig::default()
-    };
-    let new = NewConfig {
-        config: &config,
-        tools_tokens: 0,
-        estimator: ESTIMATOR,
-    };
+    let config = SessionConfig { model: "scripted/demo".to_owned(), ..SessionConfig::default() };
+    let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
     let idempotency = unremembered();
     let request = TurnRequest::default();
-    store
-        .admit_new(key, &admission(&turn, &rows, &idempotency, &request), new)
-        .await
-        .unwrap()
+    store.admit_new(key, &admission(&turn, &rows, &idempotency, &request), new).await.unwrap()
 }
 
 async fn admit(store: &Store, key: &SessionKey, turn: &str) -> Option<Grant> {
@@ -375,54 +286,25 @@ async fn admit(store: &Store, key: &SessionKey, turn: &str) -> Option<Grant> {
     let rows = opening(turn);
     let idempotency = unremembered();
     let request = TurnRequest::default();
-    store
-        .admit(key, &admission(&id, &rows, &idempotency, &request))
-        .await
-        .unwrap()
+    store.admit(key, &admission(&id, &rows, &idempotency, &request)).await.unwrap()
 }
 
 async fn finish(store: &Store, key: &SessionKey, right: TurnFence<'_>, rows: Rows) -> WriteOutcome {
     let ending = Ending::Completed(CompletionReason::Stop);
-    store
-        .finish(
-            key,
-            right,
-            &rows,
-            &StepCost::default(),
-            &end(&ending, &TurnResult::default()),
-        )
-        .await
-        .unwrap()
+    store.finish(key, right, &rows, &StepCost::default(), &end(&ending, &TurnResult::default())).await.unwrap()
 }
 
 async fn stop(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> WriteOutcome {
     let ending = Ending::Completed(CompletionReason::Deadline);
     let rows = Rows::new(ESTIMATOR, 0);
     let result = TurnResult::default();
-    store
-        .stop(
-            key,
-            right,
-            &rows,
-            &StepCost::default(),
-            &end(&ending, &result),
-        )
-        .await
-        .unwrap()
+    store.stop(key, right, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap()
 }
 
 fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> TurnEnd<'a> {
-    let synthetic = SyntheticResult {
-        text: "closed",
-        tokens: SYNTHETIC,
-        overhead: OVERHEAD,
-        reason: CallCancelReason::TurnEnded,
-    };
-    TurnEnd {
-        ending,
-        result,
-        synthetic,
-    }
+    let synthetic =
+        SyntheticResult { text: "closed", tokens: SYNTHETIC, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded };
+    TurnEnd { ending, result, synthetic }
 }
 
 fn applied(written: WriteOutcome) -> contextd::store::written::Ack {
@@ -432,12 +314,7 @@ fn applied(written: WriteOutcome) -> contextd::store::written::Ack {
     }
 }
 
-async fn submit(
-    store: &Store,
-    key: &SessionKey,
-    calls: &[&str],
-    idempotency: &Idempotency,
-) -> SubmissionOutcome {
+async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &Idempotency) -> SubmissionOutcome {
     let answers: Vec<Answer> = calls
         .iter()
         .map(|call| Answer {
@@ -456,11 +333,7 @@ async fn submit(
             blobs: Vec::new(),
         })
         .collect();
-    let next = NextStep {
-        started: Some(Vec::new()),
-        size_offset: 10,
-        revision: 1,
-    };
+    let next = NextStep { started: Some(Vec::new()), size_offset: 10, revision: 1 };
     let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
         id: "submission",
@@ -493,32 +366,16 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
         hash: "denial".to_owned(),
         blobs: Vec::new(),
     };
-    let asked = ToolCall {
-        id: id.clone(),
-        name: "look".to_owned(),
-        arguments: "{}".to_owned(),
-    };
+    let asked = ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() };
     let request = Payload::ToolCallRequested {
         call: asked,
         timeout: Duration::from_secs(60),
         edited: false,
         executor: contextd::model::ToolExecutor::Host,
     };
-    let approval = Approval {
-        call: id.clone(),
-        edited: None,
-        request: encode(&request).payload,
-    };
-    let (answers, approvals) = if yes {
-        (vec![], vec![approval])
-    } else {
-        (vec![denial], vec![])
-    };
-    let next = NextStep {
-        started: Some(Vec::new()),
-        size_offset: 10,
-        revision: 1,
-    };
+    let approval = Approval { call: id.clone(), edited: None, request: encode(&request).payload };
+    let (answers, approvals) = if yes { (vec![], vec![approval]) } else { (vec![denial], vec![]) };
+    let next = NextStep { started: Some(Vec::new()), size_offset: 10, revision: 1 };
     let submission = Submission {
         id: "submission",
         answers: &answers,
@@ -550,18 +407,11 @@ fn asap<'a>(message: &'a MessageId, idempotency: &'a Idempotency) -> NewQueued<'
 async fn enqueue(store: &Store, key: &SessionKey, id: &str) -> EnqueuedMessage {
     let message = MessageId::new(id);
     let idempotency = request(id);
-    placed(
-        store
-            .enqueue(key, &asap(&message, &idempotency), None)
-            .await
-            .unwrap(),
-    )
+    placed(store.enqueue(key, &asap(&message, &idempotency), None).await.unwrap())
 }
 
 fn placed(enqueued: Enqueued) -> EnqueuedMessage {
-    let Enqueued::Queued(place) = enqueued else {
-        panic!("not queued: {enqueued:?}")
-    };
+    let Enqueued::Queued(place) = enqueued else { panic!("not queued: {enqueued:?}") };
     place
 }
 
@@ -578,32 +428,12 @@ async fn take(
     let into = MessageId::new(format!("from-{}", ids[0]));
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.event(payloads::applied(into.as_str()), at(1));
-    rows.message(
-        message(
-            into.as_str(),
-            Role::User,
-            vec![part("queued words", 9, Category::User)],
-        ),
-        at(1),
-    );
+    rows.message(message(into.as_str(), Role::User, vec![part("queued words", 9, Category::User)]), at(1));
     if advance {
         rows.event(payloads::step_started(), at(2));
     }
-    let taken: Vec<TakenMessage<'_>> = ids
-        .iter()
-        .map(|message| TakenMessage {
-            message,
-            end: Ok(&into),
-            event: 1,
-        })
-        .collect();
-    let step = if advance {
-        Advance::AnyRevision
-    } else {
-        Advance::Stay
-    };
-    store
-        .take(key, right, Some(seen), &rows, &taken, step)
-        .await
-        .unwrap()
+    let taken: Vec<TakenMessage<'_>> =
+        ids.iter().map(|message| TakenMessage { message, end: Ok(&into), event: 1 }).collect();
+    let step = if advance { Advance::AnyRevision } else { Advance::Stay };
+    store.take(key, right, Some(seen), &rows, &taken, step).await.unwrap()
 }

@@ -12,9 +12,7 @@ fn counting(world: &World) -> (Store, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reads);
     let pool = world.database.pool().rewriting(move |statements| {
-        let read = statements
-            .iter()
-            .filter(|sql| sql.contains("store::seen::session"));
+        let read = statements.iter().filter(|sql| sql.contains("store::seen::session"));
         counted.fetch_add(read.count(), Ordering::Relaxed);
         statements.to_vec()
     });
@@ -44,11 +42,7 @@ async fn an_owner_reads_a_session_only_where_somebody_else_wrote_it() {
     append(&store, &key, grant.turn_fence(), "a1").await;
     retry(&store, &key, grant.turn_fence().next()).await;
     let right = grant.turn_fence().next().next();
-    assert_eq!(
-        reads(),
-        0,
-        "it made the session, and wrote all that came after"
-    );
+    assert_eq!(reads(), 0, "it made the session, and wrote all that came after");
 
     store.send_heartbeat().await.unwrap();
     append(&store, &key, right, "a2").await;
@@ -78,21 +72,14 @@ async fn an_owner_of_a_turn_for_a_message_that_waits_reads_nothing_before_it_wri
     let key = world.idle("s").await;
     let message = MessageId::new("q1");
     let idempotency = unremembered();
-    let new = NewQueued {
-        starts_turn: true,
-        ..asap(&message, &idempotency)
-    };
+    let new = NewQueued { starts_turn: true, ..asap(&message, &idempotency) };
     placed(world.store.enqueue(&key, &new, None).await.unwrap());
     let turn = TurnId::new("t2");
     let rows = opening_without_input();
     let request = TurnRequest::default();
     let start = admission(&turn, &rows, &idempotency, &request);
     let grant = store.start_idle(&key, &message, &start).await;
-    assert_eq!(
-        reads.load(Ordering::Relaxed),
-        1,
-        "the message came elsewhere"
-    );
+    assert_eq!(reads.load(Ordering::Relaxed), 1, "the message came elsewhere");
     retry(&store, &key, grant.unwrap().unwrap().turn_fence()).await;
     assert_eq!(reads.load(Ordering::Relaxed), 1);
 }
@@ -118,11 +105,7 @@ async fn a_session_whose_last_write_was_lost_is_read_again() {
     client.batch_execute(lose).await.unwrap();
     append(&world.store, &key, right, "instead").await;
     append(&store, &key, right.next(), "a2").await;
-    assert_eq!(
-        reads.load(Ordering::Relaxed),
-        1,
-        "the write was another one"
-    );
+    assert_eq!(reads.load(Ordering::Relaxed), 1, "the write was another one");
     world.assert_dense(&key).await;
     append(&store, &key, right.next().next(), "a3").await;
     assert_eq!(reads.load(Ordering::Relaxed), 1);

@@ -27,28 +27,15 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "head" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1", "'one'", "'run-t1'"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
-        "open_calls" | "open_results" | "seen_session" | "answers_open" => {
-            in_session("'wait'", &[])
-        }
+        "open_calls" | "open_results" | "seen_session" | "answers_open" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
         "owned_here" => keys(&["'one'"]),
         "marks" => keys(&["array[1]", "array[null]::timestamptz[]"]),
-        "cancels" => vec![
-            "array['t']",
-            "array['cancelled']",
-            "array[1]",
-            "array['cancelled-t1']",
-            "'one'",
-        ],
+        "cancels" => vec!["array['t']", "array['cancelled']", "array[1]", "array['cancelled-t1']", "'one'"],
         "heads" => keys(&["array[0]"]),
-        "save_chunks" => keys(&[
-            "array['run-t1']",
-            "array[1]",
-            "array['open']",
-            "array[3]",
-            "array['']::bytea[]",
-            "'one'",
-        ]),
+        "save_chunks" => {
+            keys(&["array['run-t1']", "array[1]", "array['open']", "array[3]", "array['']::bytea[]", "'one'"])
+        }
         "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => vec!["600", "'t'", "'long'", "100", "50", "30000", "true"],
         "settled_between" => in_session("'long'", &["100", "150"]),
@@ -135,33 +122,16 @@ async fn scenes(world: &World, client: &Client) {
     }
     let waits = MessageId::new("waits");
     let same = request("waits");
-    let starter = NewQueued {
-        starts_turn: true,
-        ..asap(&waits, &same)
-    };
-    placed(
-        store
-            .enqueue(&world.idle("idle").await, &starter, None)
-            .await
-            .unwrap(),
-    );
+    let starter = NewQueued { starts_turn: true, ..asap(&waits, &same) };
+    placed(store.enqueue(&world.idle("idle").await, &starter, None).await.unwrap());
     let (cancelled, _) = world.running("cancelled").await;
     let none = unremembered();
-    store
-        .cancel(&cancelled, None, CancelCause::Requested, "", &none)
-        .await
-        .unwrap();
+    store.cancel(&cancelled, None, CancelCause::Requested, "", &none).await.unwrap();
     for session in ["compacting", "compacted"] {
         let key = world.idle(session).await;
-        super::compaction::begin(store, &key, "k", 0, &none)
-            .await
-            .update
-            .unwrap();
+        super::compaction::begin(store, &key, "k", 0, &none).await.update.unwrap();
     }
-    super::compaction::swap(store, &key("compacted"), "k")
-        .await
-        .update
-        .unwrap();
+    super::compaction::swap(store, &key("compacted"), "k").await.update.unwrap();
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();
     client.batch_execute(QUEUES).await.unwrap();
@@ -284,16 +254,9 @@ async fn explain(client: &Client, hot: Hot) -> Value {
     let last = executions.pop().unwrap();
     executions.push(format!("explain (analyze, buffers, format json) {last}"));
     let execute = format!("begin; {}; rollback", executions.join("; "));
-    let answers = client
-        .simple_query(&execute)
-        .await
-        .unwrap_or_else(|error| panic!("{}: {error:?}", hot.name()));
+    let answers = client.simple_query(&execute).await.unwrap_or_else(|error| panic!("{}: {error:?}", hot.name()));
     let json = answers.into_iter().rev().find_map(|answer| {
-        if let SimpleQueryMessage::Row(row) = answer {
-            row.get(0).map(str::to_owned)
-        } else {
-            None
-        }
+        if let SimpleQueryMessage::Row(row) = answer { row.get(0).map(str::to_owned) } else { None }
     });
     let plan: Value = serde_json::from_str(&json.unwrap()).unwrap();
     plan[0]["Plan"].clone()
@@ -317,11 +280,7 @@ fn complaints(node: &Value) -> Vec<String> {
         found.push(format!("a sequential scan of {relation}"));
     }
     if kind.contains("Index") && !bound(condition, text(node, "Index Name"), relation) {
-        found.push(format!(
-            "{} of {relation} by {}: ({condition})",
-            kind,
-            text(node, "Index Name")
-        ));
+        found.push(format!("{} of {relation} by {}: ({condition})", kind, text(node, "Index Name")));
     }
     found
 }
@@ -330,11 +289,7 @@ fn complaints(node: &Value) -> Vec<String> {
 /// tenant.
 fn bound(condition: &str, index: &str, relation: &str) -> bool {
     let mut columns = condition.split(" AND ").map(|comparison| {
-        let column = comparison
-            .trim_start_matches('(')
-            .split(" = ")
-            .next()
-            .unwrap_or_default();
+        let column = comparison.trim_start_matches('(').split(" = ").next().unwrap_or_default();
         column.rsplit('.').next().unwrap_or_default()
     });
     if relation == "replicas" {
@@ -350,15 +305,9 @@ fn bound(condition: &str, index: &str, relation: &str) -> bool {
 /// once and read through a CTE would be counted at each place that reads it, or not at all.
 fn buffers(node: &Value) -> i64 {
     let of = |node: &Value| {
-        ["Shared Hit Blocks", "Shared Read Blocks"]
-            .iter()
-            .filter_map(|n| node[*n].as_i64())
-            .sum::<i64>()
+        ["Shared Hit Blocks", "Shared Read Blocks"].iter().filter_map(|n| node[*n].as_i64()).sum::<i64>()
     };
-    let below: i64 = children(node)
-        .filter(|child| text(child, "Parent Relationship") != "InitPlan")
-        .map(of)
-        .sum();
+    let below: i64 = children(node).filter(|child| text(child, "Parent Relationship") != "InitPlan").map(of).sum();
     let itself = match text(node, "Node Type") {
         "CTE Scan" | "Function Scan" | "Result" | "Limit" | "Aggregate" => 0,
         _ => (of(node) - below).max(0),
@@ -388,25 +337,16 @@ async fn measure(client: &Client) -> Pages {
     // The position of row versions is not measured: every page has room for another version.
     let tables = "select relname::text from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace";
     for row in client.query(tables, &[]).await.unwrap() {
-        let roomy = format!(
-            "alter table {} set (fillfactor = 50)",
-            row.get::<_, String>(0)
-        );
+        let roomy = format!("alter table {} set (fillfactor = 50)", row.get::<_, String>(0));
         client.batch_execute(&roomy).await.unwrap();
     }
     client.batch_execute("vacuum full analyze").await.unwrap();
     for mode in ["force_custom_plan", GENERIC] {
-        client
-            .batch_execute(&format!("set plan_cache_mode = {mode}"))
-            .await
-            .unwrap();
+        client.batch_execute(&format!("set plan_cache_mode = {mode}")).await.unwrap();
         for hot in Hot::all() {
             // Dead row versions occupy pages too. So do their index entries, which VACUUM otherwise leaves if few pages
             // have them.
-            client
-                .batch_execute("vacuum (index_cleanup on)")
-                .await
-                .unwrap();
+            client.batch_execute("vacuum (index_cleanup on)").await.unwrap();
             let name = hot.name();
             explain(client, hot).await;
             let mut fewest = (i64::MAX, Value::Null);
@@ -415,11 +355,7 @@ async fn measure(client: &Client) -> Pages {
                 let plan = explain(client, hot).await;
                 let is_idle = name.ends_with(IDLE);
                 assert!(did_something(&plan) != is_idle, "{name}: {plan:#}");
-                found.extend(
-                    complaints(&plan)
-                        .into_iter()
-                        .map(|complaint| format!("{name}, {mode}: {complaint}")),
-                );
+                found.extend(complaints(&plan).into_iter().map(|complaint| format!("{name}, {mode}: {complaint}")));
                 let pages = buffers(&plan);
                 if pages < fewest.0 {
                     fewest = (pages, plan);
@@ -435,18 +371,12 @@ async fn measure(client: &Client) -> Pages {
 /// A connection with the settings of the service and all statements prepared.
 async fn prepared(database: &TestDatabase) -> Client {
     let client = database.client().await;
-    client
-        .batch_execute("set enable_seqscan = off; set jit = off; set timezone = 'UTC'")
-        .await
-        .unwrap();
+    client.batch_execute("set enable_seqscan = off; set jit = off; set timezone = 'UTC'").await.unwrap();
     for hot in Hot::all() {
         let name = hot.prepared_name();
         let sql = hot.sql();
         let prepare = format!("prepare {name} as {sql}");
-        client
-            .batch_execute(&prepare)
-            .await
-            .unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        client.batch_execute(&prepare).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
     }
     client
 }
@@ -456,10 +386,7 @@ const DEEPER: i64 = 2;
 
 /// Statements that can use either of two indexes, so that a generic plan chooses another one with many sessions than
 /// with few, and how many more pages that costs.
-const EITHER_INDEX: [&str; 2] = [
-    "store::commit::apply_compaction",
-    "store::commit::revert_compactions",
-];
+const EITHER_INDEX: [&str; 2] = ["store::commit::apply_compaction", "store::commit::revert_compactions"];
 const OTHER_INDEX: i64 = 6;
 
 /// A statement that reads all parts of a session, in the order of the table or of an index: it touches each of their pages
@@ -478,24 +405,14 @@ async fn the_cost_of_hot_statements_is_independent_of_session_count_and_age() {
     fill(&client, "t", 11, 10_000).await;
     let many = measure(&prepared(&world.database).await).await;
     let scenes = "array(select session_id from session_run where tenant_id = 't' and session_id not like 'other%' and session_id <> 'long')";
-    client
-        .batch_execute(&PAST.replace("$1", scenes))
-        .await
-        .unwrap();
+    client.batch_execute(&PAST.replace("$1", scenes)).await.unwrap();
     client.batch_execute("vacuum analyze").await.unwrap();
     let long = measure(&prepared(&world.database).await).await;
-    assert_eq!(
-        [grown(&few, &many, DEEPER), grown(&many, &long, 12)],
-        [Vec::<String>::new(), Vec::new()]
-    );
+    assert_eq!([grown(&few, &many, DEEPER), grown(&many, &long, 12)], [Vec::<String>::new(), Vec::new()]);
     let plan = explain(&prepared(&world.database).await, Hot::Alone("variable", "")).await;
     assert_eq!(
         scans(&plan, "parts"),
-        [
-            "parts_items: 0 rows",
-            "parts_media: 1 row",
-            "parts_reasoning: 1 row"
-        ],
+        ["parts_items: 0 rows", "parts_media: 1 row", "parts_reasoning: 1 row"],
         "{plan:#}"
     );
 }
@@ -524,17 +441,12 @@ fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
 /// The indexes with which rows of a table are read, each with the number of rows, including those that a filter
 /// removes.
 fn scans(node: &Value, table: &str) -> Vec<String> {
-    let mut found: Vec<String> = children(node)
-        .flat_map(|child| scans(child, table))
-        .collect();
+    let mut found: Vec<String> = children(node).flat_map(|child| scans(child, table)).collect();
     let index = text(node, "Index Name");
     if index.starts_with(&format!("{table}_")) {
         let rows = node["Actual Rows"].as_f64().unwrap_or_default()
             + node["Rows Removed by Filter"].as_f64().unwrap_or_default();
-        found.push(format!(
-            "{index}: {rows} row{}",
-            if rows == 1.0 { "" } else { "s" }
-        ));
+        found.push(format!("{index}: {rows} row{}", if rows == 1.0 { "" } else { "s" }));
     }
     found.sort();
     found
@@ -542,33 +454,23 @@ fn scans(node: &Value, table: &str) -> Vec<String> {
 
 #[test]
 fn the_plan_check_finds_a_plan_that_reads_too_much() {
-    let index = |condition| serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns", "Index Cond": condition});
+    let index =
+        |condition| serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns", "Index Cond": condition});
     assert_eq!(
-        complaints(&index(
-            "((t.tenant_id = $1) AND (t.session_id = $2) AND (turn_id = $3))"
-        )),
+        complaints(&index("((t.tenant_id = $1) AND (t.session_id = $2) AND (turn_id = $3))")),
         Vec::<String>::new()
     );
     assert_eq!(complaints(&index("(tenant_id = $1)")).len(), 1);
-    assert_eq!(
-        complaints(&index("((session_id = $1) AND (tenant_id = $2))")).len(),
-        1
-    );
-    assert_eq!(
-        complaints(&serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns"})).len(),
-        1
-    );
-    let nested = serde_json::json!({"Node Type": "Limit", "Plans": [{"Node Type": "Seq Scan", "Relation Name": "turns"}]});
+    assert_eq!(complaints(&index("((session_id = $1) AND (tenant_id = $2))")).len(), 1);
+    assert_eq!(complaints(&serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns"})).len(), 1);
+    let nested =
+        serde_json::json!({"Node Type": "Limit", "Plans": [{"Node Type": "Seq Scan", "Relation Name": "turns"}]});
     assert_eq!(complaints(&nested).len(), 1);
 }
 
 /// The rows that the nodes of a plan returned, or compared and left out.
 fn rows(node: &Value) -> f64 {
-    let names = [
-        "Actual Rows",
-        "Rows Removed by Filter",
-        "Rows Removed by Join Filter",
-    ];
+    let names = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter"];
     let each: f64 = names.iter().filter_map(|name| node[*name].as_f64()).sum();
     let loops = node["Actual Loops"].as_f64().unwrap_or_default();
     each * loops + children(node).map(rows).sum::<f64>()
@@ -614,10 +516,7 @@ async fn calls_whose_time_is_up_are_found_without_reading_turns_that_wait() {
          select 't', 'w' || n, 2, 1, 'turn', 1, now() + interval '1 hour', now() + interval '1 hour' from generate_series(1, {WAITING}) n"
     );
     client.batch_execute(&copies).await.unwrap();
-    client
-        .batch_execute("vacuum analyze session_run")
-        .await
-        .unwrap();
+    client.batch_execute("vacuum analyze session_run").await.unwrap();
     let statement = Named::new(include_str!("../../../src/store/sql/lease/candidates.sql"));
     assert_eq!(statement.names, ["orphans", "tenants", "sessions", "limit"]);
     let explain = format!(
@@ -628,11 +527,7 @@ async fn calls_whose_time_is_up_are_found_without_reading_turns_that_wait() {
     );
     let answers = client.simple_query(&explain).await.unwrap();
     let json = answers.into_iter().find_map(|answer| {
-        if let SimpleQueryMessage::Row(row) = answer {
-            row.get(0).map(str::to_owned)
-        } else {
-            None
-        }
+        if let SimpleQueryMessage::Row(row) = answer { row.get(0).map(str::to_owned) } else { None }
     });
     let plan: Value = serde_json::from_str(&json.unwrap()).unwrap();
     let of = |name: &str| plan[0]["Plan"][name].as_i64().unwrap();
@@ -642,10 +537,7 @@ async fn calls_whose_time_is_up_are_found_without_reading_turns_that_wait() {
     assert!(pages < 50, "{pages} pages");
     let found = async |orphans| {
         let found = world.store.candidates(orphans, 128, &[]).await.unwrap();
-        found
-            .into_iter()
-            .map(|found| found.key)
-            .collect::<BTreeSet<_>>()
+        found.into_iter().map(|found| found.key).collect::<BTreeSet<_>>()
     };
     assert_eq!(found(false).await, [overdue.clone()].into());
     assert_eq!(found(true).await, [overdue, lapsed].into());

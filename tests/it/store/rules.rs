@@ -9,32 +9,13 @@ async fn a_message_waits(world: &World, delivery: Delivery, waits: bool) {
     let (key, grant) = world.running(&format!("waits-{waits}")).await;
     let message = MessageId::new("m");
     let none = unremembered();
-    let new = NewQueued {
-        delivery,
-        ..asap(&message, &none)
-    };
+    let new = NewQueued { delivery, ..asap(&message, &none) };
     placed(world.store.enqueue(&key, &new, None).await.unwrap());
-    let ahead = world
-        .store
-        .queue_at_turn_end(&key, TurnStarters::AfterCompletion)
-        .await
-        .unwrap();
+    let ahead = world.store.queue_at_turn_end(&key, TurnStarters::AfterCompletion).await.unwrap();
     let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
-    let ack = applied(
-        finish(
-            &world.store,
-            &key,
-            grant.turn_fence(),
-            Rows::new(ESTIMATOR, 0),
-        )
-        .await,
-    );
+    let ack = applied(finish(&world.store, &key, grant.turn_fence(), Rows::new(ESTIMATOR, 0)).await);
     assert_eq!(
-        (
-            ahead.waiting,
-            !look.waiting.is_empty(),
-            ack.state != SessionState::Idle
-        ),
+        (ahead.waiting, !look.waiting.is_empty(), ack.state != SessionState::Idle),
         (waits, waits, waits),
         "{delivery:?}"
     );
@@ -49,15 +30,8 @@ async fn the_transcript_asks_for_an_answer(world: &World, last: Role, asks: bool
     let rows = opening_without_input();
     let none = unremembered();
     let request = TurnRequest::default();
-    let admission = Admission {
-        continues: true,
-        ..admission(&turn, &rows, &none, &request)
-    };
-    assert_eq!(
-        world.store.asks_for_an_answer(&key).await.unwrap(),
-        asks,
-        "{last:?}"
-    );
+    let admission = Admission { continues: true, ..admission(&turn, &rows, &none, &request) };
+    assert_eq!(world.store.asks_for_an_answer(&key).await.unwrap(), asks, "{last:?}");
     let granted = world.store.admit(&key, &admission).await.unwrap();
     assert_eq!(granted.is_some(), asks, "{last:?}");
 }

@@ -22,19 +22,11 @@ async fn what_a_replica_remembers_of_a_turn_is_what_is_read_of_it() {
     assert!(remembers(store, &key, right).await, "a new session");
 
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
-    applied(
-        store
-            .append(&key, right, &rows, &free(), None)
-            .await
-            .unwrap(),
-    );
+    applied(store.append(&key, right, &rows, &free(), None).await.unwrap());
     right = right.next();
     assert!(remembers(store, &key, right).await, "an answer");
 
-    let other = TurnRequest {
-        model: Some("test/other".to_owned()),
-        ..TurnRequest::default()
-    };
+    let other = TurnRequest { model: Some("test/other".to_owned()), ..TurnRequest::default() };
     let (rows, free_call) = (Rows::new(ESTIMATOR, 0), free());
     let retried = store.retry(&key, right, &rows, &free_call, Some(&other));
     applied(retried.await.unwrap());
@@ -48,33 +40,17 @@ async fn what_a_replica_remembers_of_a_turn_is_what_is_read_of_it() {
     right = right.next();
     assert!(remembers(store, &key, right).await, "a message was taken");
 
-    let step = NewStep {
-        revision: 1,
-        in_any_case: true,
-        started: b"",
-        size_offset: 10,
-    };
+    let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
     let begun = store.begin_step(&key, right, &step).await.unwrap();
     assert!(matches!(begun, BeginStepOutcome::Applied(_)));
     right = right.next();
     assert!(remembers(store, &key, right).await, "a step");
 
-    applied(
-        finish(
-            store,
-            &key,
-            right,
-            says("a2", Role::Assistant, 5, Category::Assistant),
-        )
-        .await,
-    );
+    applied(finish(store, &key, right, says("a2", Role::Assistant, 5, Category::Assistant)).await);
     assert!(!remembers(store, &key, right).await, "nobody owns it");
     assert!(store.cached_idle(&key).is_some());
     let next = admit(store, &key, "t2").await.unwrap();
-    assert!(
-        remembers(store, &key, next.turn_fence()).await,
-        "the next turn"
-    );
+    assert!(remembers(store, &key, next.turn_fence()).await, "the next turn");
 }
 
 /// Submits the results of a turn's calls in these submissions, each to one replica.
@@ -136,10 +112,7 @@ async fn answers_that_what_is_remembered_does_not_take_are_decided_by_what_is_re
     let first = submit(two, &key, &["c1"], &id).await;
     assert_eq!(first.accepted.len(), 1);
     // It still has both calls as open in its cache.
-    assert!(
-        one.cached_waiting_turn(&key, &[CallId::new("c1")])
-            .is_some()
-    );
+    assert!(one.cached_waiting_turn(&key, &[CallId::new("c1")]).is_some());
     let again = submit(one, &key, &["c1", "c2"], &id).await;
     assert_eq!(again.first.unwrap().accepted, first.accepted);
     assert_eq!(again.accepted, [CallId::new("c2")].into());
@@ -152,10 +125,7 @@ async fn what_was_read_is_remembered_from_then_on() {
     let world = World::new().await;
     let two = &world.replica("two");
     let (key, _) = world.waiting("s", &["c1"]).await;
-    let grant = submit(two, &key, &["c1"], &unremembered())
-        .await
-        .grant
-        .unwrap();
+    let grant = submit(two, &key, &["c1"], &unremembered()).await.grant.unwrap();
     assert!(!remembers(two, &key, grant.turn_fence()).await);
     let read = two.owned_with_transcript(&key, &grant.turn, grant.fence.epoch, usize::MAX);
     let (_, seen) = read.await.unwrap();
@@ -170,18 +140,11 @@ async fn a_transcript_that_was_pruned_is_read_again() {
     let world = World::new().await;
     let store = &world.store;
     let (key, _) = world.waiting("s", &["c1"]).await;
-    let grant = submit(store, &key, &["c1"], &unremembered())
-        .await
-        .grant
-        .unwrap();
+    let grant = submit(store, &key, &["c1"], &unremembered()).await.grant.unwrap();
     let right = grant.turn_fence();
     assert!(remembers(store, &key, right).await);
-    let marking = Marking {
-        seen: 0,
-        places: &[(MessageId::new("s-results"), 0)],
-        tokens: 2,
-        event: &payloads::pruned(),
-    };
+    let marking =
+        Marking { seen: 0, places: &[(MessageId::new("s-results"), 0)], tokens: 2, event: &payloads::pruned() };
     let nobody = unremembered();
     let pruned = store.prune(&key, &marking, 1, (&nobody, ""));
     pruned.await.unwrap().unwrap();
@@ -196,10 +159,7 @@ async fn a_large_request_of_a_turn_is_not_remembered_beyond_what_one_session_may
         let store = world.replica("one").with_session_memory(8 * (64 << 10));
         let key = key(session);
         let grant = admit_new(&store, &key).await.unwrap();
-        let asks = TurnRequest {
-            model: Some("x".repeat(bytes)),
-            ..TurnRequest::default()
-        };
+        let asks = TurnRequest { model: Some("x".repeat(bytes)), ..TurnRequest::default() };
         let (rows, cost) = (Rows::new(ESTIMATOR, 0), free());
         let retried = store.retry(&key, grant.turn_fence(), &rows, &cost, Some(&asks));
         applied(retried.await.unwrap());
@@ -229,12 +189,7 @@ async fn a_replica_remembers_no_more_than_it_may() {
 async fn completed_calls_and_their_message_reach_readers_as_they_are_read() {
     let world = World::new().await;
     let (store, two) = (&world.store, &world.replica("two"));
-    let most = EventPageLimits {
-        events: 100,
-        bytes: 1 << 20,
-        overhead: 0,
-        at_least_one: false,
-    };
+    let most = EventPageLimits { events: 100, bytes: 1 << 20, overhead: 0, at_least_one: false };
     let (key, _) = world.waiting("s", &["c1", "c2", "c3"]).await;
     let check = async |after: Seq, is_known: bool| {
         let read = two.follow(&key, after, most).await.unwrap();
@@ -251,11 +206,7 @@ async fn completed_calls_and_their_message_reach_readers_as_they_are_read() {
     let before = check(before, true).await;
     submit(store, &key, &["c1", "c3"], &unremembered()).await;
     let after = check(before, false).await;
-    assert_eq!(
-        after.0,
-        before.0 + 4,
-        "the message holds a result of before"
-    );
+    assert_eq!(after.0, before.0 + 4, "the message holds a result of before");
 
     let (key, _) = world.waiting("t", &["d1", "d2"]).await;
     let head = store.head(&key, None).await.unwrap().unwrap().last_seq;
@@ -264,8 +215,5 @@ async fn completed_calls_and_their_message_reach_readers_as_they_are_read() {
     let known = store.recent_events(&key, head, most).unwrap();
     assert_eq!(known.events, read.events);
     assert_eq!(known.content, read.content);
-    assert_eq!(
-        (known.content.results.len(), known.content.messages.len()),
-        (2, 1)
-    );
+    assert_eq!((known.content.results.len(), known.content.messages.len()), (2, 1));
 }

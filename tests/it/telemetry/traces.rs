@@ -55,10 +55,7 @@ async fn execute(
 
 /// Waits until a span of this name has ended in the caller's trace. Returns the spans of that trace.
 async fn spans(collector: &Collector, until: &str) -> Vec<Span> {
-    eventually("the spans were exported", || async {
-        ours(collector).iter().any(|span| span.name == until)
-    })
-    .await;
+    eventually("the spans were exported", || async { ours(collector).iter().any(|span| span.name == until) }).await;
     ours(collector)
 }
 
@@ -95,9 +92,7 @@ fn only<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 fn header(upstream: &Upstream, request: usize, name: &str) -> Option<String> {
     let requests = upstream.requests();
     let mut headers = requests[request].headers.iter();
-    headers
-        .find(|(found, _)| found == name)
-        .map(|(_, value)| value.clone())
+    headers.find(|(found, _)| found == name).map(|(_, value)| value.clone())
 }
 
 fn settings(collector: &Collector, upstream: &Upstream) -> String {
@@ -124,13 +119,7 @@ async fn a_turn_whose_replica_was_killed_is_one_trace_to_the_provider() {
     let first = place.serve_over(&database).await;
     let second = place.serve_over(&database).await;
     let request = traced(turn("s", PLAYED, CANARY), "01");
-    let mut stream = first
-        .turns()
-        .await
-        .execute_turn(request)
-        .await
-        .unwrap()
-        .into_inner();
+    let mut stream = first.turns().await.execute_turn(request).await.unwrap().into_inner();
     let seen = until_written(&mut stream, "We").await;
     first.kill_9().await;
     let watch = pb::WatchEventsRequest {
@@ -175,10 +164,7 @@ async fn a_turn_whose_replica_was_killed_is_one_trace_to_the_provider() {
     assert_eq!(sent[1], format!("00-{TRACE}-{}-01", hex(&chat.span_id)));
     assert_eq!(header(&upstream, 1, "baggage"), None);
 
-    eventually("metrics came too", || async {
-        collector.counter("contextd.takeover.tried", "taken") == Some(1)
-    })
-    .await;
+    eventually("metrics came too", || async { collector.counter("contextd.takeover.tried", "taken") == Some(1) }).await;
     let dump = collector.dump();
     let log = second.log_text();
     for secret in [CANARY, KEY] {
@@ -198,15 +184,10 @@ async fn a_turn_that_goes_on_elsewhere_with_results_stays_in_its_trace() {
     };
     let first = Host::with(options()).await;
     let second = first.beside(options()).await;
-    let request = pb::ExecuteTurnRequest {
-        tools: tools(&["look"]),
-        ..turn("s", MODEL, CANARY)
-    };
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, CANARY) };
     let (metadata, mut stream) = execute(&first, traced(request, "01")).await;
     let (seen, _) = until_action(&mut stream).await;
-    second
-        .submit("s", vec![result(&requested(&seen)[0], CANARY)])
-        .await;
+    second.submit("s", vec![result(&requested(&seen)[0], CANARY)]).await;
     all(&mut stream).await;
     first.replica.drain(Duration::from_secs(1)).await;
     let rpc = "contextd.v1.TurnService/ExecuteTurn";
@@ -217,20 +198,11 @@ async fn a_turn_that_goes_on_elsewhere_with_results_stays_in_its_trace() {
     })
     .await;
     let spans = ours(&collector);
-    let expected = [
-        rpc,
-        "invoke_agent",
-        "contextd.step",
-        "contextd.tool_wait",
-        "chat it",
-    ];
+    let expected = [rpc, "invoke_agent", "contextd.step", "contextd.tool_wait", "chat it"];
     assert_eq!(names_of(&spans), expected.into());
     let rpc = only(&spans, rpc);
     assert_eq!(hex(&rpc.parent_span_id), CALLER);
-    assert_eq!(
-        attribute(rpc, "rpc.response.status_code").as_deref(),
-        Some("OK")
-    );
+    assert_eq!(attribute(rpc, "rpc.response.status_code").as_deref(), Some("OK"));
     for agent in spans.iter().filter(|it| it.name == "invoke_agent") {
         assert_eq!(hex(&agent.parent_span_id), hex(&rpc.span_id));
     }
@@ -243,11 +215,7 @@ async fn a_turn_that_goes_on_elsewhere_with_results_stays_in_its_trace() {
 async fn a_caller_that_is_not_sampled_is_not_recorded_and_a_bad_header_is_ignored() {
     let collector = Collector::start().await;
     let upstream = Upstream::start().await;
-    let host = Host::with(Options {
-        otlp: Some(collector.endpoint()),
-        ..upstream.options("openai")
-    })
-    .await;
+    let host = Host::with(Options { otlp: Some(collector.endpoint()), ..upstream.options("openai") }).await;
     for _ in 0..2 {
         upstream.answer(Reply::events(said(&["Fine"])));
     }
@@ -294,14 +262,8 @@ async fn the_line_of_a_call_names_its_trace_and_span() {
     let host = Host::with(answering(&[json!([{"text": "Fine."}])])).await;
     let (_, mut stream) = execute(&host, traced(turn("s", MODEL, "Hello"), "01")).await;
     let events = all(&mut stream).await;
-    assert!(matches!(
-        events.last().unwrap().payload,
-        Some(Payload::TurnCompleted(_))
-    ));
-    eventually("the call was logged", || async {
-        !logged.lines("call").is_empty()
-    })
-    .await;
+    assert!(matches!(events.last().unwrap().payload, Some(Payload::TurnCompleted(_))));
+    eventually("the call was logged", || async { !logged.lines("call").is_empty() }).await;
     let line = &logged.lines("call")[0];
     assert_eq!(line["fields"]["trace_id"], TRACE);
     assert_eq!(line["fields"]["span_id"], CALLER);
@@ -310,10 +272,7 @@ async fn the_line_of_a_call_names_its_trace_and_span() {
 /// All spans and their attributes. Attributes with `?` are not on every span of that name. `error.type` can be on any
 /// span. Operators build dashboards and queries on these, so a change is user-visible.
 const PINNED: [(&str, &[&str]); 9] = [
-    (
-        "RPC",
-        &["rpc.system.name", "rpc.method", "rpc.response.status_code"],
-    ),
+    ("RPC", &["rpc.system.name", "rpc.method", "rpc.response.status_code"]),
     (
         "invoke_agent",
         &[
@@ -343,15 +302,7 @@ const PINNED: [(&str, &[&str]); 9] = [
             "?gen_ai.usage.cache_write.input_tokens",
         ],
     ),
-    (
-        "execute_tool TOOL",
-        &[
-            "gen_ai.operation.name",
-            "gen_ai.tool.name",
-            "contextd.mcp.server",
-            "contextd.result",
-        ],
-    ),
+    ("execute_tool TOOL", &["gen_ai.operation.name", "gen_ai.tool.name", "contextd.mcp.server", "contextd.result"]),
     ("contextd.tool_wait", &[]),
     (
         "contextd.compaction",
@@ -414,9 +365,7 @@ async fn names_and_attributes_of_spans_and_their_schema_are_a_pinned_list() {
         let has: BTreeSet<&str> = span.attributes.iter().map(|it| it.key.as_str()).collect();
         let may = pinned[general(&span)].iter();
         let may: BTreeSet<&str> = may.map(|name| name.trim_start_matches('?')).collect();
-        let must = pinned[general(&span)]
-            .iter()
-            .filter(|name| !name.starts_with('?'));
+        let must = pinned[general(&span)].iter().filter(|name| !name.starts_with('?'));
         for name in must {
             assert!(has.contains(name), "{} has no {name}: {has:?}", span.name);
         }
@@ -439,16 +388,10 @@ async fn a_call_of_an_mcp_server_is_a_span_whose_trace_the_server_is_told() {
     let options = Options {
         otlp: Some(collector.endpoint()),
         mcp: vec![("played".to_owned(), server.config(Duration::from_secs(30)))],
-        ..answering(&[
-            json!([call("traces"), call("leaks")]),
-            json!([{"text": "Done."}]),
-        ])
+        ..answering(&[json!([call("traces"), call("leaks")]), json!([{"text": "Done."}])])
     };
     let host = Host::with(options).await;
-    let request = pb::ExecuteTurnRequest {
-        tools: echoing_turn("s").tools,
-        ..turn("s", MODEL, "Hello")
-    };
+    let request = pb::ExecuteTurnRequest { tools: echoing_turn("s").tools, ..turn("s", MODEL, "Hello") };
     let (_, mut stream) = execute(&host, traced(request, "01")).await;
     let events = all(&mut stream).await;
     let told = format!("{:?}", results(&events));

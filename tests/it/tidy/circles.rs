@@ -14,20 +14,14 @@ pub(super) fn circles(files: &[(String, String)]) -> Vec<Vec<String>> {
         let mut seen = BTreeSet::new();
         let mut ahead = vec![*file];
         while let Some(next) = ahead.pop() {
-            ahead.extend(
-                tree.imports(next)
-                    .into_iter()
-                    .filter(|import| seen.insert(*import)),
-            );
+            ahead.extend(tree.imports(next).into_iter().filter(|import| seen.insert(*import)));
         }
         reached.insert(*file, seen);
     }
     let mut found = BTreeSet::new();
     for (file, reaches) in &reached {
         if reaches.contains(file) {
-            let together = reaches
-                .iter()
-                .filter(|other| reached[**other].contains(file));
+            let together = reaches.iter().filter(|other| reached[**other].contains(file));
             found.insert(together.map(|other| (*other).to_owned()).collect());
         }
     }
@@ -68,23 +62,11 @@ impl<'a> Tree<'a> {
     fn of(files: &'a [(String, String)]) -> Self {
         let named = |(path, text): &'a (String, String)| {
             let code = split(text).code;
-            (
-                path.as_str(),
-                (module_of(path), named(without_tests(&code))),
-            )
+            (path.as_str(), (module_of(path), named(without_tests(&code))))
         };
-        let files: BTreeMap<&str, (Names, Named)> = files
-            .iter()
-            .filter(|(path, _)| !of_tests(path))
-            .map(named)
-            .collect();
-        Self {
-            modules: files
-                .iter()
-                .map(|(path, (module, _))| (module.clone(), *path))
-                .collect(),
-            files,
-        }
+        let files: BTreeMap<&str, (Names, Named)> =
+            files.iter().filter(|(path, _)| !of_tests(path)).map(named).collect();
+        Self { modules: files.iter().map(|(path, (module, _))| (module.clone(), *path)).collect(), files }
     }
 
     /// The files that a file imports from.
@@ -97,22 +79,11 @@ impl<'a> Tree<'a> {
     }
 
     /// The path relative to the root. Returns `None` if it leads out of this tree.
-    fn absolute(
-        &self,
-        module: &[String],
-        path: &[String],
-        used: &BTreeMap<String, Names>,
-    ) -> Option<Names> {
+    fn absolute(&self, module: &[String], path: &[String], used: &BTreeMap<String, Names>) -> Option<Names> {
         let climbs = path.iter().take_while(|name| *name == "super").count();
         let (first, rest) = path[climbs..].split_first()?;
         if climbs > 0 {
-            return Some(
-                [
-                    &module[..module.len().checked_sub(climbs)?],
-                    &path[climbs..],
-                ]
-                .concat(),
-            );
+            return Some([&module[..module.len().checked_sub(climbs)?], &path[climbs..]].concat());
         }
         let child = [module, std::slice::from_ref(first)].concat();
         match first.as_str() {
@@ -120,9 +91,7 @@ impl<'a> Tree<'a> {
             "self" => Some([module, rest].concat()),
             _ if self.modules.contains_key(&child) => Some([child.as_slice(), rest].concat()),
             name => {
-                let stands_for = used
-                    .get(name)
-                    .filter(|names| names.first() != Some(first))?;
+                let stands_for = used.get(name).filter(|names| names.first() != Some(first))?;
                 self.absolute(module, &[stands_for.as_slice(), rest].concat(), used)
             }
         }
@@ -130,9 +99,7 @@ impl<'a> Tree<'a> {
 
     /// The file that defines the item at a path, following re-exports. Returns `None` for a module.
     fn file_of(&self, path: &[String]) -> Option<&'a str> {
-        let depth = (0..=path.len())
-            .rev()
-            .find(|depth| self.modules.contains_key(&path[..*depth]))?;
+        let depth = (0..=path.len()).rev().find(|depth| self.modules.contains_key(&path[..*depth]))?;
         let (module, item) = path.split_at(depth);
         let (first, rest) = item.split_first()?;
         let file = self.modules[module];
@@ -140,11 +107,7 @@ impl<'a> Tree<'a> {
             return Some(file);
         };
         let whole = self.absolute(module, &[names.as_slice(), rest].concat(), &BTreeMap::new())?;
-        if whole == path {
-            Some(file)
-        } else {
-            self.file_of(&whole)
-        }
+        if whole == path { Some(file) } else { self.file_of(&whole) }
     }
 }
 
@@ -154,16 +117,8 @@ fn of_tests(path: &str) -> bool {
 }
 
 fn module_of(path: &str) -> Names {
-    let mut names: Names = path
-        .trim_end_matches(".rs")
-        .split('/')
-        .skip(1)
-        .map(str::to_owned)
-        .collect();
-    if names
-        .last()
-        .is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str()))
-    {
+    let mut names: Names = path.trim_end_matches(".rs").split('/').skip(1).map(str::to_owned).collect();
+    if names.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
         names.pop();
     }
     names
@@ -210,22 +165,12 @@ fn split_use(text: &str) -> Option<(&str, &str)> {
 fn leaves(tree: &str) -> Vec<(Names, String)> {
     let Some((before, inner)) = tree.split_once('{') else {
         let (path, name) = tree.split_once(" as ").unwrap_or((tree, ""));
-        let mut names: Names = path
-            .split("::")
-            .map(|name| name.trim().to_owned())
-            .collect();
+        let mut names: Names = path.split("::").map(|name| name.trim().to_owned()).collect();
         if names.len() > 1 && names.last().is_some_and(|last| last == "self") {
             names.pop();
         }
         let last = names.last().cloned().unwrap_or_default();
-        return vec![(
-            names,
-            if name.is_empty() {
-                last
-            } else {
-                name.trim().to_owned()
-            },
-        )];
+        return vec![(names, if name.is_empty() { last } else { name.trim().to_owned() })];
     };
     let inner = inner.trim_end().trim_end_matches('}');
     let mut depth = 0_usize;
@@ -251,13 +196,8 @@ fn leaves(tree: &str) -> Vec<(Names, String)> {
 /// Every path such as `a::b` in code.
 fn paths(code: &str) -> BTreeSet<Names> {
     let of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let words = code
-        .split(|c| !of_path(c))
-        .map(|word| word.trim_matches(':'));
-    words
-        .filter(|word| word.contains("::"))
-        .map(|word| word.split("::").map(str::to_owned).collect())
-        .collect()
+    let words = code.split(|c| !of_path(c)).map(|word| word.trim_matches(':'));
+    words.filter(|word| word.contains("::")).map(|word| word.split("::").map(str::to_owned).collect()).collect()
 }
 
 #[cfg(test)]
@@ -266,10 +206,7 @@ mod tests {
 
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: &[&[&str]]) {
-        let files: Vec<_> = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
-            .collect();
+        let files: Vec<_> = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         assert_eq!(circles(&files), expected);
     }
 
@@ -277,44 +214,24 @@ mod tests {
     fn files_that_import_each_other_are_a_circle() {
         let a = "use super::b::{self, B};\nfn f() { b::g() }";
         let b = "use crate::a::A;";
-        check(
-            &[("src/a.rs", a), ("src/b.rs", b)],
-            &[&["src/a.rs", "src/b.rs"]],
-        );
+        check(&[("src/a.rs", a), ("src/b.rs", b)], &[&["src/a.rs", "src/b.rs"]]);
         check(&[("src/a.rs", a), ("src/b.rs", "")], &[]);
     }
 
     #[test]
     fn a_path_in_the_code_is_an_import() {
         check(
-            &[
-                ("src/a.rs", "type T = crate::b::B;"),
-                ("src/b.rs", "fn f(a: super::a::A) {}"),
-            ],
+            &[("src/a.rs", "type T = crate::b::B;"), ("src/b.rs", "fn f(a: super::a::A) {}")],
             &[&["src/a.rs", "src/b.rs"]],
         );
     }
 
     #[test]
     fn what_a_module_re_exports_comes_from_the_file_that_defines_it() {
-        let face = (
-            "src/a/mod.rs",
-            "mod b;\nmod c;\npub use b::B;\npub use c::C;",
-        );
+        let face = ("src/a/mod.rs", "mod b;\nmod c;\npub use b::B;\npub use c::C;");
+        check(&[face, ("src/a/b.rs", "pub struct B;"), ("src/a/c.rs", "use super::B;")], &[]);
         check(
-            &[
-                face,
-                ("src/a/b.rs", "pub struct B;"),
-                ("src/a/c.rs", "use super::B;"),
-            ],
-            &[],
-        );
-        check(
-            &[
-                face,
-                ("src/a/b.rs", "use super::C;"),
-                ("src/a/c.rs", "use super::B;"),
-            ],
+            &[face, ("src/a/b.rs", "use super::C;"), ("src/a/c.rs", "use super::B;")],
             &[&["src/a/b.rs", "src/a/c.rs"]],
         );
     }
@@ -325,10 +242,7 @@ mod tests {
         let taken = "mod b;\nuse b::B;\nconst KIND: u8 = 1;";
         let b = ("src/a/b.rs", "use super::KIND;");
         check(&[("src/a/mod.rs", face), b], &[]);
-        check(
-            &[("src/a/mod.rs", taken), b],
-            &[&["src/a/b.rs", "src/a/mod.rs"]],
-        );
+        check(&[("src/a/mod.rs", taken), b], &[&["src/a/b.rs", "src/a/mod.rs"]]);
     }
 
     #[test]

@@ -63,10 +63,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    (
-        "worker",
-        &["auth", "quota", "turn", "store", "model", "config", "clock"],
-    ),
+    ("worker", &["auth", "quota", "turn", "store", "model", "config", "clock"]),
     ("auth", &["store", "model", "config", "clock"]),
     (
         "turn",
@@ -89,10 +86,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("context", &["model"]),
     // Pure decisions.
     ("session", &["model"]),
-    (
-        "store",
-        &["codec", "session", "model", "config", "telemetry"],
-    ),
+    ("store", &["codec", "session", "model", "config", "telemetry"]),
     ("provider", &["fair", "model", "config", "telemetry"]),
     ("mcp", &["fair", "model", "config", "telemetry"]),
     ("codec", &["model", "pb"]),

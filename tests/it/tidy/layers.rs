@@ -43,10 +43,8 @@ pub(super) fn upward(files: &[(String, String)]) -> Vec<String> {
         .filter(|(path, ..)| !super::is_test(path))
         .map(|(path, module, text)| (path, module, without_tests(&split(text).code).to_owned()))
         .collect();
-    let methods: BTreeMap<&str, &str> = codes
-        .iter()
-        .flat_map(|(_, module, code)| methods(code).map(move |method| (method, *module)))
-        .collect();
+    let methods: BTreeMap<&str, &str> =
+        codes.iter().flat_map(|(_, module, code)| methods(code).map(move |method| (method, *module))).collect();
     for (path, from, code) in &codes {
         let own = engine_blocks(code).map(joined).collect::<String>();
         let code = joined(code);
@@ -86,10 +84,7 @@ fn engine_blocks(code: &str) -> impl Iterator<Item = &str> {
 fn methods(code: &str) -> impl Iterator<Item = &str> {
     let lines = engine_blocks(code).flat_map(str::lines);
     let heads = lines.filter_map(|line| line.strip_prefix("    "));
-    heads
-        .filter(|head| !head.starts_with(' '))
-        .filter_map(|head| head.split_once("fn "))
-        .map(|(_, name)| name_at(name))
+    heads.filter(|head| !head.starts_with(' ')).filter_map(|head| head.split_once("fn ")).map(|(_, name)| name_at(name))
 }
 
 /// The methods that code calls on `receiver`, which ends with a point. Each chain is on one line.
@@ -126,10 +121,7 @@ mod tests {
 
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: &[&str]) {
-        let files: Vec<_> = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
-            .collect();
+        let files: Vec<_> = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         assert_eq!(upward(&files), expected);
     }
 
@@ -139,40 +131,25 @@ mod tests {
         let run = ("src/turn/run.rs", "use crate::turn::context::size::Size;");
         check(&[context, run], &[]);
         let up = ("src/turn/engine.rs", "use super::context::size::Size;");
-        check(
-            &[context, up],
-            &["src/turn/engine.rs imports src/turn/context/size.rs"],
-        );
+        check(&[context, up], &["src/turn/engine.rs imports src/turn/context/size.rs"]);
         let unlisted = ("src/turn/new.rs", "use super::context::size::Size;");
-        check(
-            &[context, unlisted],
-            &["src/turn/new.rs imports src/turn/context/size.rs"],
-        );
+        check(&[context, unlisted], &["src/turn/new.rs imports src/turn/context/size.rs"]);
     }
 
     #[test]
     fn a_module_calls_only_methods_of_modules_below_it() {
-        let start = (
-            "src/turn/run/start.rs",
-            "\nimpl Engine {\n    pub async fn start(&self) {\n    }\n}\n",
-        );
+        let start = ("src/turn/run/start.rs", "\nimpl Engine {\n    pub async fn start(&self) {\n    }\n}\n");
         let below = (
             "src/turn/context/compact.rs",
             "\nimpl Engine {\n    fn f(&self) {\n        return self\n            .start();\n    }\n}\n",
         );
-        check(
-            &[start, below],
-            &["src/turn/context/compact.rs calls start of run"],
-        );
+        check(&[start, below], &["src/turn/context/compact.rs calls start of run"]);
         let other = (
             "src/turn/context/compact.rs",
             "\nimpl Engine {\n    fn f(&self) {\n        self.store.start();\n    }\n}\n",
         );
         check(&[start, other], &[]);
-        let above = (
-            "src/turn/tools/submit.rs",
-            "fn f(it: &It) {\n    it.engine.start();\n}\n",
-        );
+        let above = ("src/turn/tools/submit.rs", "fn f(it: &It) {\n    it.engine.start();\n}\n");
         check(&[start, above], &[]);
     }
 }

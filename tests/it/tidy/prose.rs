@@ -50,8 +50,7 @@ static TRANSLATED: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Code within a comment.
-static QUOTED: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"`[^`]*`|\[[^\]]*\]").expect("a valid pattern"));
+static QUOTED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"`[^`]*`|\[[^\]]*\]").expect("a valid pattern"));
 
 #[test]
 fn public_items_have_documentation() {
@@ -67,14 +66,9 @@ fn comments_read_like_plain_english() {
     all.extend(files("src", "sql"));
     all.extend(files("proto", "proto"));
     all.retain(|(path, _)| !path.ends_with("tidy/prose.rs"));
-    let lines: Vec<(&str, &str)> = all
-        .iter()
-        .flat_map(|(path, text)| comment_lines(text).map(move |line| (path.as_str(), line)))
-        .collect();
-    let translated: Vec<_> = lines
-        .iter()
-        .filter(|(_, line)| is_translated(line))
-        .collect();
+    let lines: Vec<(&str, &str)> =
+        all.iter().flat_map(|(path, text)| comment_lines(text).map(move |line| (path.as_str(), line))).collect();
+    let translated: Vec<_> = lines.iter().filter(|(_, line)| is_translated(line)).collect();
     println!("{} of {} comment lines", translated.len(), lines.len());
     assert!(
         translated.len() * ONE_IN <= lines.len(),
@@ -89,9 +83,7 @@ fn comment_lines(text: &str) -> impl Iterator<Item = &str> {
     let of_line = |line: &'_ str| -> Option<usize> {
         let indent = line.len() - line.trim_start().len();
         let marks = ["///", "//!", "//", "--"];
-        let mark = marks
-            .into_iter()
-            .find(|mark| line[indent..].starts_with(mark))?;
+        let mark = marks.into_iter().find(|mark| line[indent..].starts_with(mark))?;
         Some(indent + mark.len())
     };
     text.lines()
@@ -105,9 +97,7 @@ fn is_translated(line: &str) -> bool {
 
 /// Public functions, types and traits without a doc comment. The name of a field, a variant or a constant may say enough.
 fn undocumented(path: &str, text: &str) -> Vec<String> {
-    const ITEMS: [&str; 7] = [
-        "fn", "async fn", "const fn", "struct", "enum", "trait", "type",
-    ];
+    const ITEMS: [&str; 7] = ["fn", "async fn", "const fn", "struct", "enum", "trait", "type"];
     if path.contains("/tests") {
         return Vec::new();
     }
@@ -117,18 +107,14 @@ fn undocumented(path: &str, text: &str) -> Vec<String> {
     for line in without_tests(text).lines() {
         let code = line.trim();
         let of_item = code.strip_prefix("pub ").is_some_and(|item| {
-            ITEMS.iter().any(|kind| {
-                item.strip_prefix(kind)
-                    .is_some_and(|rest| rest.starts_with(' '))
-            })
+            ITEMS.iter().any(|kind| item.strip_prefix(kind).is_some_and(|rest| rest.starts_with(' ')))
         });
         if of_item && !is_documented && !code.contains('$') {
             found.push(format!("`{code}` has no doc comment"));
         }
         is_attribute = code.starts_with("#[") || is_attribute && !code.ends_with(")]");
-        is_documented = code.starts_with("///")
-            || is_documented && is_attribute
-            || is_documented && code.ends_with(")]");
+        is_documented =
+            code.starts_with("///") || is_documented && is_attribute || is_documented && code.ends_with(")]");
     }
     found
 }
@@ -138,14 +124,8 @@ fn a_public_item_without_documentation_is_caught() {
     let caught = |text| undocumented("src/a.rs", text).len();
     assert_eq!(caught("pub fn f() {}"), 1);
     assert_eq!(caught("/// What it does.\npub fn f() {}"), 0);
-    assert_eq!(
-        caught("/// What it is.\n#[derive(\n    Debug,\n    Clone,\n)]\npub struct S;"),
-        0
-    );
-    assert_eq!(
-        caught("    pub(super) fn f() {}\n    pub name: String,\n    pub const N: u8 = 1;"),
-        0
-    );
+    assert_eq!(caught("/// What it is.\n#[derive(\n    Debug,\n    Clone,\n)]\npub struct S;"), 0);
+    assert_eq!(caught("    pub(super) fn f() {}\n    pub name: String,\n    pub const N: u8 = 1;"), 0);
 }
 
 #[test]
@@ -158,11 +138,7 @@ fn translated_prose_is_caught() {
     ] {
         assert!(is_translated(line), "{line}");
     }
-    for line in [
-        "The outcome of a cancel request.",
-        "Returns `None` if nobody_asked is false.",
-        "Its size in bytes.",
-    ] {
+    for line in ["The outcome of a cancel request.", "Returns `None` if nobody_asked is false.", "Its size in bytes."] {
         assert!(!is_translated(line), "{line}");
     }
 }

@@ -47,8 +47,7 @@ fn changes_on_the_way(_: &str, text: &str) -> Vec<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ").replace("( ", "(");
     let changes = ["insert into", "update", "delete from"];
-    let openings =
-        ["as", "materialized"].map(|opening| changes.map(|change| format!("{opening} ({change} ")));
+    let openings = ["as", "materialized"].map(|opening| changes.map(|change| format!("{opening} ({change} ")));
     openings
         .into_iter()
         .flatten()
@@ -60,16 +59,7 @@ fn changes_on_the_way(_: &str, text: &str) -> Vec<String> {
 #[test]
 fn a_statement_that_changes_rows_on_the_way_to_others_is_caught() {
     let caught = |text| changes_on_the_way("src/store/sql/a.sql", text).len();
-    assert_eq!(
-        caught("with gone as (\n  delete from a returning 1)\nselect count(*) from gone"),
-        1
-    );
-    assert_eq!(
-        caught("with n as not materialized (update a set b = 1 returning b) select b from n"),
-        1
-    );
-    assert_eq!(
-        caught("delete from a using (select b from c for update) d where a.b = d.b"),
-        0
-    );
+    assert_eq!(caught("with gone as (\n  delete from a returning 1)\nselect count(*) from gone"), 1);
+    assert_eq!(caught("with n as not materialized (update a set b = 1 returning b) select b from n"), 1);
+    assert_eq!(caught("delete from a using (select b from c for update) d where a.b = d.b"), 0);
 }

@@ -30,11 +30,7 @@ pub(super) fn files(folder: &str, kind: &str) -> Vec<(String, String)> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == kind) {
-                let name = path
-                    .strip_prefix(root())
-                    .expect("below the root")
-                    .to_string_lossy()
-                    .into_owned();
+                let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
                 found.push((name, fs::read_to_string(&path).expect("sources are UTF-8")));
             }
         }

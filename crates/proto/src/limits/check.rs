@@ -25,13 +25,7 @@ pub(super) fn text(at: Path<'_>, text: &str, limit: &TextLimit, found: &mut dyn 
     }
 }
 
-pub(super) fn bytes(
-    at: Path<'_>,
-    bytes: &[u8],
-    required: bool,
-    max: usize,
-    found: &mut dyn Report,
-) {
+pub(super) fn bytes(at: Path<'_>, bytes: &[u8], required: bool, max: usize, found: &mut dyn Report) {
     if bytes.is_empty() && required {
         found.required(at);
     }
@@ -42,13 +36,7 @@ pub(super) fn bytes(
 }
 
 /// The number of elements of a list or map.
-pub(super) fn items(
-    at: Path<'_>,
-    items: usize,
-    required: bool,
-    max: Option<usize>,
-    found: &mut dyn Report,
-) {
+pub(super) fn items(at: Path<'_>, items: usize, required: bool, max: Option<usize>, found: &mut dyn Report) {
     if items == 0 && required {
         found.required(at);
     }
@@ -58,14 +46,7 @@ pub(super) fn items(
     }
 }
 
-pub(super) fn integer(
-    at: Path<'_>,
-    number: i64,
-    required: bool,
-    min: i64,
-    max: Option<i64>,
-    found: &mut dyn Report,
-) {
+pub(super) fn integer(at: Path<'_>, number: i64, required: bool, min: i64, max: Option<i64>, found: &mut dyn Report) {
     if number == 0 && required {
         return found.required(at);
     }
@@ -95,12 +76,7 @@ pub(super) fn above(at: Path<'_>, number: f64, above: f64, max: f64, found: &mut
 }
 
 /// A value of the enum `E`.
-pub(super) fn choice<E: TryFrom<i32>>(
-    at: Path<'_>,
-    number: i32,
-    required: bool,
-    found: &mut dyn Report,
-) {
+pub(super) fn choice<E: TryFrom<i32>>(at: Path<'_>, number: i32, required: bool, found: &mut dyn Report) {
     if number == 0 && required {
         found.required(at);
     } else if E::try_from(number).is_err() {
@@ -131,9 +107,7 @@ pub(super) fn duration(
 fn is_well_formed(duration: prost_types::Duration) -> bool {
     let prost_types::Duration { seconds, nanos } = duration;
     let same_sign = seconds == 0 || nanos == 0 || (seconds < 0) == (nanos < 0);
-    same_sign
-        && seconds.unsigned_abs() <= MAX_DURATION_SECONDS
-        && nanos.unsigned_abs() <= MAX_NANOS.unsigned_abs()
+    same_sign && seconds.unsigned_abs() <= MAX_DURATION_SECONDS && nanos.unsigned_abs() <= MAX_NANOS.unsigned_abs()
 }
 
 pub(super) fn timestamp(at: Path<'_>, time: prost_types::Timestamp, found: &mut dyn Report) {

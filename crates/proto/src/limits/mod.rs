@@ -96,8 +96,7 @@ impl Form {
     /// Whether all characters of the text are allowed.
     fn allows(self, text: &str) -> bool {
         let only = |others: &[u8], is_letter: fn(&u8) -> bool| {
-            text.bytes()
-                .all(|byte| is_letter(&byte) || byte.is_ascii_digit() || others.contains(&byte))
+            text.bytes().all(|byte| is_letter(&byte) || byte.is_ascii_digit() || others.contains(&byte))
         };
         match self {
             Self::Any => true,

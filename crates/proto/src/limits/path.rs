@@ -26,26 +26,17 @@ enum Segment<'a> {
 impl<'a> Path<'a> {
     /// The request.
     pub const fn request() -> Self {
-        Self {
-            parent: None,
-            segment: Segment::Request,
-        }
+        Self { parent: None, segment: Segment::Request }
     }
 
     /// A field of the request.
     pub const fn to(field: &'static str) -> Self {
-        Self {
-            parent: None,
-            segment: Segment::Field(field),
-        }
+        Self { parent: None, segment: Segment::Field(field) }
     }
 
     /// A position in a message of another API. Fields below it are fields of this API.
     pub const fn foreign(place: &'a str) -> Self {
-        Self {
-            parent: None,
-            segment: Segment::Foreign(place),
-        }
+        Self { parent: None, segment: Segment::Foreign(place) }
     }
 
     /// The position in another API's message at the root of this path, and the path of the field below it.
@@ -67,34 +58,24 @@ impl<'a> Path<'a> {
 
     /// A field of the message at this path.
     pub const fn field(&'a self, field: &'static str) -> Self {
-        Self {
-            parent: Some(self),
-            segment: Segment::Field(field),
-        }
+        Self { parent: Some(self), segment: Segment::Field(field) }
     }
 
     /// An element of the list at this path.
     pub const fn index(&'a self, index: usize) -> Self {
-        Self {
-            parent: Some(self),
-            segment: Segment::Index(index),
-        }
+        Self { parent: Some(self), segment: Segment::Index(index) }
     }
 
     /// An entry of the map at this path.
     pub const fn key(&'a self, key: &'a str) -> Self {
-        Self {
-            parent: Some(self),
-            segment: Segment::Key(key),
-        }
+        Self { parent: Some(self), segment: Segment::Key(key) }
     }
 }
 
 impl Path<'_> {
     /// Whether this is a field of the request itself.
     fn is_first(&self) -> bool {
-        self.parent
-            .is_none_or(|parent| matches!(parent.segment, Segment::Request))
+        self.parent.is_none_or(|parent| matches!(parent.segment, Segment::Request))
     }
 }
 
@@ -109,11 +90,7 @@ impl fmt::Display for Path<'_> {
             Segment::Field(name) => write!(f, ".{name}"),
             Segment::Foreign(place) => f.write_str(place),
             Segment::Index(index) => write!(f, "[{index}]"),
-            Segment::Key(key) => write!(
-                f,
-                "[\"{}\"]",
-                key.chars().take(MAX_KEY_CHARS).collect::<String>()
-            ),
+            Segment::Key(key) => write!(f, "[\"{}\"]", key.chars().take(MAX_KEY_CHARS).collect::<String>()),
         }
     }
 }
@@ -127,14 +104,8 @@ mod tests {
         let input = Path::to("input");
         assert_eq!(input.to_string(), "input");
         assert_eq!(Path::request().field("input").to_string(), "input");
-        assert_eq!(
-            input.field("parts").index(2).field("text").to_string(),
-            "input.parts[2].text"
-        );
-        assert_eq!(
-            input.field("metadata").key("a").to_string(),
-            "input.metadata[\"a\"]"
-        );
+        assert_eq!(input.field("parts").index(2).field("text").to_string(), "input.parts[2].text");
+        assert_eq!(input.field("metadata").key("a").to_string(), "input.metadata[\"a\"]");
     }
 
     #[test]
@@ -142,23 +113,14 @@ mod tests {
         let place = Path::foreign("messages_json[3].content[1]");
         assert_eq!(
             place.field("tool_call").field("call_id").of_foreign(),
-            Some((
-                "messages_json[3].content[1]",
-                "tool_call.call_id".to_owned()
-            ))
+            Some(("messages_json[3].content[1]", "tool_call.call_id".to_owned()))
         );
-        assert_eq!(
-            place.of_foreign().map(|(_, field)| field),
-            Some(String::new())
-        );
+        assert_eq!(place.of_foreign().map(|(_, field)| field), Some(String::new()));
         assert_eq!(Path::to("input").field("parts").of_foreign(), None);
     }
 
     #[test]
     fn long_map_keys_are_shortened_in_paths() {
-        assert_eq!(
-            Path::to("metadata").key(&"ü".repeat(100)).to_string(),
-            format!("metadata[\"{}\"]", "ü".repeat(40))
-        );
+        assert_eq!(Path::to("metadata").key(&"ü".repeat(100)).to_string(), format!("metadata[\"{}\"]", "ü".repeat(40)));
     }
 }

@@ -27,11 +27,7 @@ fn check_form(form: Form, text: &str, is_allowed: bool) {
 
 #[test]
 fn text_limits_count_scalar_values_or_bytes() {
-    let limit = |size| TextLimit {
-        required: false,
-        size,
-        form: Form::Any,
-    };
+    let limit = |size| TextLimit { required: false, size, form: Form::Any };
     assert!(limit(Size::Characters(2)).fits("üü"));
     assert!(!limit(Size::Characters(2)).fits("üüü"));
     assert!(limit(Size::Bytes(4)).fits("üü"));
@@ -65,20 +61,14 @@ fn every_kind_of_field_is_checked_at_its_path() {
                 metadata: [(String::new(), "v".to_owned())].into(),
                 ..Default::default()
             }),
-            limits: Some(pb::TurnLimits {
-                max_steps: 1_001,
-                ..Default::default()
-            }),
+            limits: Some(pb::TurnLimits { max_steps: 1_001, ..Default::default() }),
             generation: Some(pb::Generation {
                 temperature: Some(f64::NAN),
                 seed: Some(-5),
                 stop_sequences: vec!["a".to_owned(), String::new()],
                 ..Default::default()
             }),
-            cancel_after_disconnect: Some(prost_types::Duration {
-                seconds: 0,
-                nanos: 1,
-            }),
+            cancel_after_disconnect: Some(prost_types::Duration { seconds: 0, nanos: 1 }),
             ..Default::default()
         },
         &[
@@ -94,18 +84,12 @@ fn every_kind_of_field_is_checked_at_its_path() {
             "cancel_after_disconnect: OutOfRange",
         ],
     );
-    check(
-        &pb::EnqueueMessageRequest::default(),
-        &["session_id: Required", "message: Required"],
-    );
+    check(&pb::EnqueueMessageRequest::default(), &["session_id: Required", "message: Required"]);
 }
 
 #[test]
 fn elements_after_the_maximum_are_reported_with_their_list() {
-    let request = pb::CountTokensRequest {
-        messages: vec![pb::InputMessage::default(); 1_001],
-        ..Default::default()
-    };
+    let request = pb::CountTokensRequest { messages: vec![pb::InputMessage::default(); 1_001], ..Default::default() };
     let mut found = Found::default();
     request.check(Path::request(), &mut found);
     assert_eq!(found.0.len(), 1_001);
@@ -115,19 +99,9 @@ fn elements_after_the_maximum_are_reported_with_their_list() {
 
 #[test]
 fn only_fields_that_the_server_sets_are_cleared() {
-    let media = pb::Media {
-        filename: "a.png".to_owned(),
-        width: 5,
-        ..Default::default()
-    };
-    let part = |media| pb::Part {
-        content: Some(pb::part::Content::Media(media)),
-        ..Default::default()
-    };
-    let message = |media| pb::InputMessage {
-        parts: vec![part(media)],
-        ..Default::default()
-    };
+    let media = pb::Media { filename: "a.png".to_owned(), width: 5, ..Default::default() };
+    let part = |media| pb::Part { content: Some(pb::part::Content::Media(media)), ..Default::default() };
+    let message = |media| pb::InputMessage { parts: vec![part(media)], ..Default::default() };
     let mut sent = message(media.clone());
     sent.parts[0].sanitized = true;
     sent.clear_output_only();

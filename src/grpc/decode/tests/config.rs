@@ -8,10 +8,7 @@ use crate::model::{
 };
 
 fn created(session: pb::Session) -> Result<SessionConfig, RequestError> {
-    let request = pb::CreateSessionRequest {
-        session: Some(session),
-        request_id: String::new(),
-    };
+    let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
     create_session(request).map(|command| command.draft.config)
 }
 
@@ -25,11 +22,7 @@ fn check_session(change: impl FnOnce(&mut pb::Session), expected: &[(&str, Field
 fn overrides(change: impl FnOnce(&mut pb::Policy)) -> Result<PolicyOverrides, RequestError> {
     let mut policy = pb::Policy::default();
     change(&mut policy);
-    created(pb::Session {
-        policy_overrides: Some(policy),
-        ..Default::default()
-    })
-    .map(|config| config.overrides)
+    created(pb::Session { policy_overrides: Some(policy), ..Default::default() }).map(|config| config.overrides)
 }
 
 #[test]
@@ -41,20 +34,9 @@ fn an_empty_session_gets_all_defaults() {
 
 #[test]
 fn the_client_may_choose_the_id() {
-    let of = |id: &str| pb::Session {
-        session_id: id.into(),
-        ..Default::default()
-    };
-    let create = |id| {
-        create_session(pb::CreateSessionRequest {
-            session: Some(of(id)),
-            request_id: "r".into(),
-        })
-    };
-    assert_eq!(
-        create("my:chat-1").unwrap().session,
-        Some(SessionId::new("my:chat-1"))
-    );
+    let of = |id: &str| pb::Session { session_id: id.into(), ..Default::default() };
+    let create = |id| create_session(pb::CreateSessionRequest { session: Some(of(id)), request_id: "r".into() });
+    assert_eq!(create("my:chat-1").unwrap().session, Some(SessionId::new("my:chat-1")));
     check(create("a b"), &[("session.session_id", Invalid)]);
 }
 
@@ -75,56 +57,32 @@ fn output_only_fields_are_ignored() {
 
 #[test]
 fn model_and_policy_names_are_bounded_single_lines() {
-    check_session(
-        |s| s.model = "m".repeat(257),
-        &[("session.model", TooLarge)],
-    );
+    check_session(|s| s.model = "m".repeat(257), &[("session.model", TooLarge)]);
     check_session(|s| s.model = "\t".into(), &[("session.model", Invalid)]);
-    check_session(
-        |s| s.policy = "p".repeat(129),
-        &[("session.policy", TooLarge)],
-    );
+    check_session(|s| s.policy = "p".repeat(129), &[("session.policy", TooLarge)]);
     check_session(|s| s.policy = "\n".into(), &[("session.policy", Invalid)]);
 }
 
 #[test]
 fn a_system_prompt_is_at_most_a_mebibyte() {
     check_session(|s| s.system_prompt = "x".repeat(1024 * 1024), &[]);
-    check_session(
-        |s| s.system_prompt = "x".repeat(1024 * 1024 + 1),
-        &[("session.system_prompt", TooLarge)],
-    );
-    let config = created(pb::Session {
-        system_prompt: "a\0".into(),
-        ..Default::default()
-    })
-    .unwrap();
+    check_session(|s| s.system_prompt = "x".repeat(1024 * 1024 + 1), &[("session.system_prompt", TooLarge)]);
+    let config = created(pb::Session { system_prompt: "a\0".into(), ..Default::default() }).unwrap();
     assert_eq!(config.system_prompt, "a\u{FFFD}");
 }
 
 fn block(name: &str, text: &str) -> pb::PinnedBlock {
-    pb::PinnedBlock {
-        name: name.into(),
-        text: text.into(),
-        category: 0,
-    }
+    pb::PinnedBlock { name: name.into(), text: text.into(), category: 0 }
 }
 
 #[test]
 fn pinned_blocks_have_unique_names_and_bounded_texts() {
     let large = "x".repeat(256 * 1024);
-    check_session(
-        |s| s.pinned_blocks = vec![block(&"ü".repeat(128), &large), block("b", "")],
-        &[],
-    );
+    check_session(|s| s.pinned_blocks = vec![block(&"ü".repeat(128), &large), block("b", "")], &[]);
     check_session(
         |s| {
-            s.pinned_blocks = vec![
-                block("a", ""),
-                block("", ""),
-                block("a", &(large + "x")),
-                block(&"n".repeat(129), ""),
-            ];
+            s.pinned_blocks =
+                vec![block("a", ""), block("", ""), block("a", &(large + "x")), block(&"n".repeat(129), "")];
         },
         &[
             ("session.pinned_blocks[2].name", Conflict),
@@ -139,20 +97,14 @@ fn pinned_blocks_have_unique_names_and_bounded_texts() {
 fn at_most_64_blocks_are_pinned() {
     let blocks = |count: usize| (0..count).map(|i| block(&i.to_string(), "")).collect();
     check_session(|s| s.pinned_blocks = blocks(64), &[]);
-    check_session(
-        |s| s.pinned_blocks = blocks(65),
-        &[("session.pinned_blocks", TooLarge)],
-    );
+    check_session(|s| s.pinned_blocks = blocks(65), &[("session.pinned_blocks", TooLarge)]);
 }
 
 #[test]
 fn a_pinned_block_counts_in_its_category() {
     use pb::ContextCategory as Wire;
     let of = |category: i32| pb::Session {
-        pinned_blocks: vec![pb::PinnedBlock {
-            category,
-            ..block("a", "")
-        }],
+        pinned_blocks: vec![pb::PinnedBlock { category, ..block("a", "") }],
         ..Default::default()
     };
     let taken = [
@@ -163,41 +115,20 @@ fn a_pinned_block_counts_in_its_category() {
         (Wire::Agents, PinnedKind::Agents),
     ];
     for (wire, kind) in taken {
-        assert_eq!(
-            created(of(wire.into())).unwrap().pinned_blocks[0].kind,
-            kind
-        );
+        assert_eq!(created(of(wire.into())).unwrap().pinned_blocks[0].kind, kind);
     }
-    check(
-        created(of(Wire::Tools.into())),
-        &[("session.pinned_blocks[0].category", Unsupported)],
-    );
-    check(
-        created(of(99)),
-        &[("session.pinned_blocks[0].category", Unknown)],
-    );
+    check(created(of(Wire::Tools.into())), &[("session.pinned_blocks[0].category", Unsupported)]);
+    check(created(of(99)), &[("session.pinned_blocks[0].category", Unknown)]);
 }
 
 #[test]
 fn violation_paths_into_a_session_are_complete() {
-    let tool = pb::Tool {
-        name: "a b".into(),
-        ..Default::default()
-    };
+    let tool = pb::Tool { name: "a b".into(), ..Default::default() };
     check_session(
         |s| {
-            s.tools = Some(pb::ToolSet {
-                host_tools: vec![tool],
-                ..pb::ToolSet::default()
-            });
-            s.limits = Some(pb::TurnLimits {
-                max_steps: -1,
-                ..Default::default()
-            });
-            s.generation = Some(pb::Generation {
-                top_p: Some(2.0),
-                ..Default::default()
-            });
+            s.tools = Some(pb::ToolSet { host_tools: vec![tool], ..pb::ToolSet::default() });
+            s.limits = Some(pb::TurnLimits { max_steps: -1, ..Default::default() });
+            s.generation = Some(pb::Generation { top_p: Some(2.0), ..Default::default() });
             s.metadata = [(String::new(), String::new())].into();
         },
         &[
@@ -211,10 +142,7 @@ fn violation_paths_into_a_session_are_complete() {
 
 #[test]
 fn limits_on_tool_output_may_be_overridden() {
-    let lines = |max_lines| pb::ToolOutputLimits {
-        max_lines,
-        ..Default::default()
-    };
+    let lines = |max_lines| pb::ToolOutputLimits { max_lines, ..Default::default() };
     let limits = |by_name: &str, max_lines| {
         overrides(|policy| {
             policy.tools = Some(pb::ToolPolicy {
@@ -225,10 +153,7 @@ fn limits_on_tool_output_may_be_overridden() {
             });
         })
     };
-    let read = |max_lines| OutputLimits {
-        max_lines: Some(max_lines),
-        ..Default::default()
-    };
+    let read = |max_lines| OutputLimits { max_lines: Some(max_lines), ..Default::default() };
     let expected = PolicyOverrides {
         execution: Some(ToolExecution::Sequential),
         default_output_limits: Some(read(1)),
@@ -237,47 +162,21 @@ fn limits_on_tool_output_may_be_overridden() {
     };
     assert_eq!(limits("bash", 2).unwrap(), expected);
     let at = "session.policy_overrides.tools.output_limits";
-    check(
-        limits("bash", -1),
-        &[(&format!("{at}[\"bash\"].max_lines"), OutOfRange)],
-    );
+    check(limits("bash", -1), &[(&format!("{at}[\"bash\"].max_lines"), OutOfRange)]);
     check(limits("a b", 1), &[(&format!("{at}[\"a b\"]"), Invalid)]);
 }
 
 #[test]
 fn how_messages_are_queued_may_be_overridden() {
     let queue = |max_pending, take: pb::TakeMode| {
-        overrides(|policy| {
-            policy.queue = Some(pb::QueuePolicy {
-                max_pending,
-                take: take.into(),
-            })
-        })
+        overrides(|policy| policy.queue = Some(pb::QueuePolicy { max_pending, take: take.into() }))
     };
-    let read = |max_pending, take| {
-        Ok(PolicyOverrides {
-            max_pending,
-            take,
-            ..PolicyOverrides::default()
-        })
-    };
+    let read = |max_pending, take| Ok(PolicyOverrides { max_pending, take, ..PolicyOverrides::default() });
     assert_eq!(queue(None, pb::TakeMode::Unspecified), read(None, None));
-    assert_eq!(
-        queue(Some(1_000), pb::TakeMode::All),
-        read(Some(1_000), Some(TakeMode::All))
-    );
-    assert_eq!(
-        queue(Some(1), pb::TakeMode::OneAtATime),
-        read(Some(1), Some(TakeMode::OneAtATime))
-    );
-    assert_eq!(
-        queue(None, pb::TakeMode::Latest),
-        read(None, Some(TakeMode::Latest))
-    );
-    check(
-        queue(Some(1_001), pb::TakeMode::All),
-        &[("session.policy_overrides.queue.max_pending", OutOfRange)],
-    );
+    assert_eq!(queue(Some(1_000), pb::TakeMode::All), read(Some(1_000), Some(TakeMode::All)));
+    assert_eq!(queue(Some(1), pb::TakeMode::OneAtATime), read(Some(1), Some(TakeMode::OneAtATime)));
+    assert_eq!(queue(None, pb::TakeMode::Latest), read(None, Some(TakeMode::Latest)));
+    check(queue(Some(1_001), pb::TakeMode::All), &[("session.policy_overrides.queue.max_pending", OutOfRange)]);
 }
 
 #[test]
@@ -286,24 +185,15 @@ fn fallback_models_may_be_overridden() {
         let models = models.iter().map(|&model| model.to_owned()).collect();
         created(pb::Session {
             model: "a/b".into(),
-            policy_overrides: Some(pb::Policy {
-                fallback_models: models,
-                ..Default::default()
-            }),
+            policy_overrides: Some(pb::Policy { fallback_models: models, ..Default::default() }),
             ..Default::default()
         })
         .map(|config| config.overrides.fallback_models)
     };
     assert_eq!(fallbacks(&["a/c", "d/e"]).unwrap(), ["a/c", "d/e"]);
     let at = "session.policy_overrides.fallback_models";
-    check(
-        fallbacks(&["a/c", "a/b"]),
-        &[(&format!("{at}[1]"), Invalid)],
-    );
-    check(
-        fallbacks(&["1/a", "2/a", "3/a", "4/a", "5/a"]),
-        &[(at, TooLarge)],
-    );
+    check(fallbacks(&["a/c", "a/b"]), &[(&format!("{at}[1]"), Invalid)]);
+    check(fallbacks(&["1/a", "2/a", "3/a", "4/a", "5/a"]), &[(at, TooLarge)]);
     check(fallbacks(&["a\n"]), &[(&format!("{at}[0]"), Invalid)]);
 }
 
@@ -315,14 +205,9 @@ fn unimplemented_policy_overrides_are_refused() {
         change(&mut policy);
         Some(policy)
     }
-    let later: &[Override] = &[("tools.cancel_wait", |p| {
-        p.tools = tools(|c| c.cancel_wait = seconds(1))
-    })];
+    let later: &[Override] = &[("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1)))];
     for (field, change) in later {
-        check_not_implemented(
-            overrides(change),
-            &format!("session.policy_overrides.{field}"),
-        );
+        check_not_implemented(overrides(change), &format!("session.policy_overrides.{field}"));
     }
 }
 
@@ -387,23 +272,15 @@ fn how_the_context_is_kept_may_be_overridden() {
     };
     assert_eq!(overrides(|it| *it = policy).unwrap().context, expected);
     let nothing = overrides(|it| it.context_window = Some(0));
-    check(
-        nothing,
-        &[("session.policy_overrides.context_window", OutOfRange)],
-    );
+    check(nothing, &[("session.policy_overrides.context_window", OutOfRange)]);
 }
 
 #[test]
 fn overrides_have_their_ranges() {
     let check_policy = |policy: pb::Policy, expected: &[(&str, FieldReason)]| {
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|(field, reason)| (format!("session.policy_overrides.{field}"), *reason))
-            .collect();
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|(field, reason)| (field.as_str(), *reason))
-            .collect();
+        let expected: Vec<_> =
+            expected.iter().map(|(field, reason)| (format!("session.policy_overrides.{field}"), *reason)).collect();
+        let expected: Vec<_> = expected.iter().map(|(field, reason)| (field.as_str(), *reason)).collect();
         check(overrides(|p| *p = policy), &expected);
     };
     let compaction = pb::CompactionPolicy {
@@ -418,10 +295,7 @@ fn overrides_have_their_ranges() {
         ..Default::default()
     };
     check_policy(
-        pb::Policy {
-            compaction: Some(compaction),
-            ..Default::default()
-        },
+        pb::Policy { compaction: Some(compaction), ..Default::default() },
         &[
             ("compaction.strategy", Unknown),
             ("compaction.threshold", OutOfRange),
@@ -433,32 +307,16 @@ fn overrides_have_their_ranges() {
             ("compaction.guard_max_restarts", OutOfRange),
         ],
     );
-    let most = pb::CompactionPolicy {
-        guard_max_restarts: Some(100),
-        ..Default::default()
-    };
-    check_policy(
-        pb::Policy {
-            compaction: Some(most),
-            ..Default::default()
-        },
-        &[],
-    );
+    let most = pb::CompactionPolicy { guard_max_restarts: Some(100), ..Default::default() };
+    check_policy(pb::Policy { compaction: Some(most), ..Default::default() }, &[]);
     let prune = pb::PrunePolicy {
         mode: 9,
         minimum_tokens: Some(-1),
         protected_tools: vec!["a b".into()],
         ..Default::default()
     };
-    let queue = pb::QueuePolicy {
-        max_pending: Some(0),
-        take: 9,
-    };
-    let tools = pb::ToolPolicy {
-        execution: 9,
-        cancel_wait: seconds(-1),
-        ..Default::default()
-    };
+    let queue = pb::QueuePolicy { max_pending: Some(0), take: 9 };
+    let tools = pb::ToolPolicy { execution: 9, cancel_wait: seconds(-1), ..Default::default() };
     let policy = pb::Policy {
         compaction: None,
         prune: Some(prune),

@@ -23,16 +23,12 @@ pub(super) use crate::pb::FieldReason::{
 };
 
 /// Decodes a request that references no blob.
-pub(super) fn execute_turn(
-    request: pb::ExecuteTurnRequest,
-) -> Result<(ExecuteTurn, StreamOptions), RequestError> {
+pub(super) fn execute_turn(request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn, StreamOptions), RequestError> {
     super::execute_turn(request, StoredBlobs::new())
 }
 
 /// Decodes a request that references no blob.
-pub(super) fn submit_tool_results(
-    request: pb::SubmitToolResultsRequest,
-) -> Result<SubmitToolResults, RequestError> {
+pub(super) fn submit_tool_results(request: pb::SubmitToolResultsRequest) -> Result<SubmitToolResults, RequestError> {
     super::submit_tool_results(request, StoredBlobs::new())
 }
 
@@ -42,17 +38,8 @@ pub(super) fn check<T: Debug>(result: Result<T, RequestError>, expected: &[(&str
     let mut found: Vec<_> = match &result {
         Ok(_) => vec![],
         Err(RequestError::Invalid(violations)) => {
-            assert!(
-                violations
-                    .listed
-                    .iter()
-                    .all(|violation| !violation.description.is_empty())
-            );
-            violations
-                .listed
-                .iter()
-                .map(|violation| (violation.field.as_str(), violation.reason))
-                .collect()
+            assert!(violations.listed.iter().all(|violation| !violation.description.is_empty()));
+            violations.listed.iter().map(|violation| (violation.field.as_str(), violation.reason)).collect()
         }
         Err(RequestError::NotImplemented { rpc, field }) => {
             panic!("{rpc} does not implement {field}")
@@ -75,10 +62,7 @@ pub(super) fn check_not_implemented<T: Debug>(result: Result<T, RequestError>, e
 }
 
 pub(super) fn part(content: pb::part::Content) -> pb::Part {
-    pb::Part {
-        content: Some(content),
-        ..Default::default()
-    }
+    pb::Part { content: Some(content), ..Default::default() }
 }
 
 pub(super) fn text(text: &str) -> pb::Part {
@@ -87,19 +71,11 @@ pub(super) fn text(text: &str) -> pb::Part {
 
 /// The smallest valid ExecuteTurnRequest.
 pub(super) fn hello() -> pb::ExecuteTurnRequest {
-    let input = pb::InputMessage {
-        parts: vec![text("Hello")],
-        ..Default::default()
-    };
-    pb::ExecuteTurnRequest {
-        input: Some(input),
-        ..Default::default()
-    }
+    let input = pb::InputMessage { parts: vec![text("Hello")], ..Default::default() };
+    pb::ExecuteTurnRequest { input: Some(input), ..Default::default() }
 }
 
-pub(super) fn turn_with(
-    change: impl FnOnce(&mut pb::ExecuteTurnRequest),
-) -> pb::ExecuteTurnRequest {
+pub(super) fn turn_with(change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> pb::ExecuteTurnRequest {
     let mut request = hello();
     change(&mut request);
     request
@@ -112,10 +88,5 @@ pub(super) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
 /// Malformed durations.
 pub(super) fn malformed() -> [prost_types::Duration; 4] {
     let duration = |seconds, nanos| prost_types::Duration { seconds, nanos };
-    [
-        duration(1, -1),
-        duration(-1, 1),
-        duration(0, 1_000_000_000),
-        duration(i64::MAX, 0),
-    ]
+    [duration(1, -1), duration(-1, 1), duration(0, 1_000_000_000), duration(i64::MAX, 0)]
 }

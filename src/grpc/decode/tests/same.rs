@@ -10,13 +10,7 @@ fn hash_of(request: pb::ExecuteTurnRequest) -> String {
 fn request_hash_is_hex_and_depends_on_the_rpc() {
     let message = hello();
     let hash = request_hash("a", &message);
-    assert!(
-        hash.len() == 64
-            && hash
-                .chars()
-                .all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)),
-        "{hash}"
-    );
+    assert!(hash.len() == 64 && hash.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)), "{hash}");
     assert_eq!(hash, request_hash("a", &hello()));
     assert_ne!(hash, request_hash("b", &message));
 }
@@ -25,10 +19,7 @@ fn request_hash_is_hex_and_depends_on_the_rpc() {
 fn request_hash_ignores_cursor_and_stream_options() {
     let repeated = turn_with(|r| {
         r.after_seq = 7;
-        r.stream = Some(pb::StreamOptions {
-            omit_deltas: true,
-            ..Default::default()
-        });
+        r.stream = Some(pb::StreamOptions { omit_deltas: true, ..Default::default() });
     });
     assert_eq!(hash_of(hello()), hash_of(repeated.clone()));
     let (command, stream) = execute_turn(repeated).unwrap();
@@ -53,27 +44,14 @@ fn request_hash_ignores_output_only_fields() {
         update_time: Some(Default::default()),
         ..Default::default()
     };
-    assert_eq!(
-        hash_of(with(shown.clone())),
-        hash_of(with(Default::default()))
-    );
+    assert_eq!(hash_of(with(shown.clone())), hash_of(with(Default::default())));
     let create = |session| {
-        let request = pb::CreateSessionRequest {
-            session: Some(session),
-            request_id: "r".into(),
-        };
+        let request = pb::CreateSessionRequest { session: Some(session), request_id: "r".into() };
         create_session(request).unwrap().idempotency.hash
     };
     assert_eq!(create(shown), create(Default::default()));
-    let part = pb::Part {
-        tokens: Some(Default::default()),
-        sanitized: true,
-        ..text("Hello")
-    };
-    assert_eq!(
-        hash_of(turn_with(|r| r.input.as_mut().unwrap().parts = vec![part])),
-        hash_of(hello())
-    );
+    let part = pb::Part { tokens: Some(Default::default()), sanitized: true, ..text("Hello") };
+    assert_eq!(hash_of(turn_with(|r| r.input.as_mut().unwrap().parts = vec![part])), hash_of(hello()));
 }
 
 #[test]
@@ -84,12 +62,7 @@ fn request_hash_covers_every_other_field() {
         |r| r.tools = Some(Default::default()),
         |r| r.model = "a/b".into(),
         |r| r.busy_policy = pb::BusyPolicy::Reject.into(),
-        |r| {
-            r.session = Some(pb::Session {
-                system_prompt: "x".into(),
-                ..Default::default()
-            })
-        },
+        |r| r.session = Some(pb::Session { system_prompt: "x".into(), ..Default::default() }),
     ];
     for change in changes {
         assert_ne!(hash_of(turn_with(change)), hash_of(hello()));
@@ -99,16 +72,9 @@ fn request_hash_covers_every_other_field() {
 #[test]
 fn request_hash_ignores_the_tool_name_of_a_result() {
     let submit = |tool_name: &str| {
-        let result = pb::ToolResult {
-            call_id: "c".into(),
-            tool_name: tool_name.into(),
-            ..Default::default()
-        };
-        let request = pb::SubmitToolResultsRequest {
-            session_id: "s".into(),
-            results: vec![result],
-            ..Default::default()
-        };
+        let result = pb::ToolResult { call_id: "c".into(), tool_name: tool_name.into(), ..Default::default() };
+        let request =
+            pb::SubmitToolResultsRequest { session_id: "s".into(), results: vec![result], ..Default::default() };
         submit_tool_results(request).unwrap().idempotency.hash
     };
     assert_eq!(submit("a"), submit("b"));

@@ -10,17 +10,11 @@ fn set(set: pb::ToolSet) -> Result<Option<ToolSet>, RequestError> {
 }
 
 fn tool(name: &str) -> pb::Tool {
-    pb::Tool {
-        name: name.into(),
-        ..Default::default()
-    }
+    pb::Tool { name: name.into(), ..Default::default() }
 }
 
 fn tools(host_tools: Vec<pb::Tool>) -> Result<Option<ToolSet>, RequestError> {
-    set(pb::ToolSet {
-        host_tools,
-        ..pb::ToolSet::default()
-    })
+    set(pb::ToolSet { host_tools, ..pb::ToolSet::default() })
 }
 
 fn one(tool: pb::Tool) -> Tool {
@@ -29,17 +23,11 @@ fn one(tool: pb::Tool) -> Tool {
 
 #[track_caller]
 fn check_tool(tool: pb::Tool, field: &str, reason: FieldReason) {
-    check(
-        tools(vec![tool]),
-        &[(&format!("tools.host_tools[0].{field}"), reason)],
-    );
+    check(tools(vec![tool]), &[(&format!("tools.host_tools[0].{field}"), reason)]);
 }
 
 fn with_schema(schema: Option<pb::json_schema::Schema>) -> pb::Tool {
-    pb::Tool {
-        input_schema: Some(pb::JsonSchema { schema }),
-        ..tool("t")
-    }
+    pb::Tool { input_schema: Some(pb::JsonSchema { schema }), ..tool("t") }
 }
 
 fn json(text: &str) -> pb::Tool {
@@ -47,16 +35,9 @@ fn json(text: &str) -> pb::Tool {
 }
 
 fn value(fields: &[(&str, prost_types::value::Kind)]) -> pb::Tool {
-    let value = |kind: &prost_types::value::Kind| prost_types::Value {
-        kind: Some(kind.clone()),
-    };
-    let fields = fields
-        .iter()
-        .map(|(name, kind)| ((*name).to_owned(), value(kind)))
-        .collect();
-    with_schema(Some(pb::json_schema::Schema::Value(prost_types::Struct {
-        fields,
-    })))
+    let value = |kind: &prost_types::value::Kind| prost_types::Value { kind: Some(kind.clone()) };
+    let fields = fields.iter().map(|(name, kind)| ((*name).to_owned(), value(kind))).collect();
+    with_schema(Some(pb::json_schema::Schema::Value(prost_types::Struct { fields })))
 }
 
 #[test]
@@ -79,21 +60,9 @@ fn tool_names_have_allowed_characters_and_lengths() {
 #[test]
 fn tool_names_are_unique() {
     let result = tools(vec![tool("a"), tool("b"), tool("a"), tool("a")]);
-    let Err(RequestError::Invalid(violations)) = &result else {
-        panic!("is invalid")
-    };
-    assert!(
-        violations.listed[0]
-            .description
-            .contains("tools.host_tools[0]")
-    );
-    check(
-        result,
-        &[
-            ("tools.host_tools[2].name", Conflict),
-            ("tools.host_tools[3].name", Conflict),
-        ],
-    );
+    let Err(RequestError::Invalid(violations)) = &result else { panic!("is invalid") };
+    assert!(violations.listed[0].description.contains("tools.host_tools[0]"));
+    check(result, &[("tools.host_tools[2].name", Conflict), ("tools.host_tools[3].name", Conflict)]);
 }
 
 #[test]
@@ -111,10 +80,7 @@ fn every_field_of_a_tool_is_decoded() {
         input_schema: None,
         requires_approval: true,
         timeout: seconds(86_400),
-        output_limits: Some(pb::ToolOutputLimits {
-            max_lines: 3,
-            ..Default::default()
-        }),
+        output_limits: Some(pb::ToolOutputLimits { max_lines: 3, ..Default::default() }),
         category: pb::ContextCategory::McpTools.into(),
         deferred: true,
         strict: Some(false),
@@ -126,10 +92,7 @@ fn every_field_of_a_tool_is_decoded() {
         input_schema: None,
         requires_approval: true,
         timeout: Some(Duration::from_secs(86_400)),
-        output_limits: Some(OutputLimits {
-            max_lines: Some(3),
-            ..Default::default()
-        }),
+        output_limits: Some(OutputLimits { max_lines: Some(3), ..Default::default() }),
         category: ToolCategory::McpTools,
         deferred: true,
         strict: Some(false),
@@ -159,11 +122,7 @@ fn schemas_are_at_most_256_kibibytes() {
 #[test]
 fn schemas_as_objects_become_text() {
     use prost_types::{ListValue, Struct, Value, value::Kind};
-    let list = ListValue {
-        values: vec![Value {
-            kind: Some(Kind::NumberValue(1.0)),
-        }],
-    };
+    let list = ListValue { values: vec![Value { kind: Some(Kind::NumberValue(1.0)) }] };
     let schema = value(&[
         ("type", Kind::StringValue("object".into())),
         ("minimum", Kind::NumberValue(0.5)),
@@ -180,66 +139,25 @@ fn schemas_as_objects_become_text() {
 fn schemas_are_text_or_struct_with_json_values_only() {
     use prost_types::value::Kind;
     check_tool(with_schema(None), "input_schema", Invalid);
-    check_tool(
-        value(&[("a", Kind::NumberValue(f64::NAN))]),
-        "input_schema.value",
-        Invalid,
-    );
-    let unset = prost_types::Struct {
-        fields: [("a".to_owned(), prost_types::Value { kind: None })].into(),
-    };
-    check_tool(
-        with_schema(Some(pb::json_schema::Schema::Value(unset))),
-        "input_schema.value",
-        Invalid,
-    );
+    check_tool(value(&[("a", Kind::NumberValue(f64::NAN))]), "input_schema.value", Invalid);
+    let unset = prost_types::Struct { fields: [("a".to_owned(), prost_types::Value { kind: None })].into() };
+    check_tool(with_schema(Some(pb::json_schema::Schema::Value(unset))), "input_schema.value", Invalid);
 }
 
 #[test]
 fn a_tool_waits_at_most_a_day() {
-    assert_eq!(
-        one(pb::Tool {
-            timeout: seconds(0),
-            ..tool("t")
-        })
-        .timeout,
-        None
-    );
-    check_tool(
-        pb::Tool {
-            timeout: seconds(86_401),
-            ..tool("t")
-        },
-        "timeout",
-        OutOfRange,
-    );
-    check_tool(
-        pb::Tool {
-            timeout: seconds(-1),
-            ..tool("t")
-        },
-        "timeout",
-        OutOfRange,
-    );
+    assert_eq!(one(pb::Tool { timeout: seconds(0), ..tool("t") }).timeout, None);
+    check_tool(pb::Tool { timeout: seconds(86_401), ..tool("t") }, "timeout", OutOfRange);
+    check_tool(pb::Tool { timeout: seconds(-1), ..tool("t") }, "timeout", OutOfRange);
     for malformed in malformed() {
-        check_tool(
-            pb::Tool {
-                timeout: Some(malformed),
-                ..tool("t")
-            },
-            "timeout",
-            Invalid,
-        );
+        check_tool(pb::Tool { timeout: Some(malformed), ..tool("t") }, "timeout", Invalid);
     }
 }
 
 #[test]
 fn a_tool_counts_in_its_category() {
     use pb::ContextCategory as Wire;
-    let of = |category: Wire| pb::Tool {
-        category: category.into(),
-        ..tool("t")
-    };
+    let of = |category: Wire| pb::Tool { category: category.into(), ..tool("t") };
     let taken = [
         (Wire::Unspecified, ToolCategory::Tools),
         (Wire::Tools, ToolCategory::Tools),
@@ -253,26 +171,13 @@ fn a_tool_counts_in_its_category() {
     for wire in [Wire::Memory, Wire::Pinned, Wire::DeferredTools, Wire::User] {
         check_tool(of(wire), "category", Unsupported);
     }
-    check_tool(
-        pb::Tool {
-            category: 99,
-            ..tool("t")
-        },
-        "category",
-        Unknown,
-    );
+    check_tool(pb::Tool { category: 99, ..tool("t") }, "category", Unknown);
 }
 
 #[test]
 fn limits_on_output_are_counts_where_zero_is_none() {
-    let limited = |limits| pb::Tool {
-        output_limits: Some(limits),
-        ..tool("t")
-    };
-    assert_eq!(
-        one(limited(Default::default())).output_limits,
-        Some(OutputLimits::default())
-    );
+    let limited = |limits| pb::Tool { output_limits: Some(limits), ..tool("t") };
+    assert_eq!(one(limited(Default::default())).output_limits, Some(OutputLimits::default()));
     let wire = pb::ToolOutputLimits {
         max_output_chars: 1,
         max_lines: 2,
@@ -288,13 +193,8 @@ fn limits_on_output_are_counts_where_zero_is_none() {
         keep: Some(Keep::HeadAndTail),
     };
     assert_eq!(one(limited(wire)).output_limits, Some(expected));
-    let wrong = pb::ToolOutputLimits {
-        max_output_chars: -1,
-        max_lines: -1,
-        max_line_length: -1,
-        max_matches: -1,
-        keep: 9,
-    };
+    let wrong =
+        pb::ToolOutputLimits { max_output_chars: -1, max_lines: -1, max_line_length: -1, max_matches: -1, keep: 9 };
     let at = "tools.host_tools[0].output_limits";
     check(
         tools(vec![limited(wrong)]),
@@ -310,48 +210,20 @@ fn limits_on_output_are_counts_where_zero_is_none() {
 
 #[test]
 fn a_tool_may_ask_for_approval() {
-    let asks = pb::Tool {
-        requires_approval: true,
-        ..tool("b")
-    };
+    let asks = pb::Tool { requires_approval: true, ..tool("b") };
     let read = tools(vec![tool("a"), asks]).unwrap();
-    assert_eq!(
-        read.unwrap()
-            .tools
-            .iter()
-            .map(|tool| tool.requires_approval)
-            .collect::<Vec<_>>(),
-        [false, true]
-    );
+    assert_eq!(read.unwrap().tools.iter().map(|tool| tool.requires_approval).collect::<Vec<_>>(), [false, true]);
 }
 
 #[test]
 fn provider_tools_are_validated() {
     let set_of = |provider: &str, json: &str| {
-        let tool = pb::ProviderTool {
-            provider: provider.into(),
-            definition_json: json.into(),
-        };
-        set(pb::ToolSet {
-            host_tools: vec![],
-            provider_tools: vec![tool],
-            ..pb::ToolSet::default()
-        })
+        let tool = pb::ProviderTool { provider: provider.into(), definition_json: json.into() };
+        set(pb::ToolSet { host_tools: vec![], provider_tools: vec![tool], ..pb::ToolSet::default() })
     };
-    let read = set_of("anthropic", r#"{"type":"web_search"}"#)
-        .expect("valid")
-        .expect("a tool set");
-    assert_eq!(
-        read.run_by("anthropic").collect::<Vec<_>>(),
-        [r#"{"type":"web_search"}"#]
-    );
+    let read = set_of("anthropic", r#"{"type":"web_search"}"#).expect("valid").expect("a tool set");
+    assert_eq!(read.run_by("anthropic").collect::<Vec<_>>(), [r#"{"type":"web_search"}"#]);
     assert_eq!(read.run_by("openai").count(), 0);
     let at = "tools.provider_tools[0]";
-    check(
-        set_of("", "x"),
-        &[
-            (&format!("{at}.provider"), Required),
-            (&format!("{at}.definition_json"), NotJson),
-        ],
-    );
+    check(set_of("", "x"), &[(&format!("{at}.provider"), Required), (&format!("{at}.definition_json"), NotJson)]);
 }

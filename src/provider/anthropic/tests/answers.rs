@@ -88,12 +88,7 @@ fn a_truncated_answer_is_an_error() {
 
 #[test]
 fn each_block_is_a_part_of_its_own() {
-    let text = |text: &str| {
-        (
-            json!({"type": "text", "text": ""}),
-            vec![json!({"type": "text_delta", "text": text})],
-        )
-    };
+    let text = |text: &str| (json!({"type": "text", "text": ""}), vec![json!({"type": "text_delta", "text": text})]);
     let one = text("One.");
     let two = text("Two.");
     let answer = answer(&[(one.0, &one.1), (two.0, &two.1)], &ends("end_turn"));
@@ -113,10 +108,7 @@ fn reasoning_keeps_its_signature_also_where_its_text_is_hidden() {
                     json!({"type": "signature_delta", "signature": "abc"}),
                 ],
             ),
-            (
-                json!({"type": "thinking", "thinking": ""}),
-                &[json!({"type": "signature_delta", "signature": "def"})],
-            ),
+            (json!({"type": "thinking", "thinking": ""}), &[json!({"type": "signature_delta", "signature": "def"})]),
             (json!({"type": "redacted_thinking", "data": "xyz"}), &[]),
             (json!({"type": "text", "text": "Yes."}), &[]),
         ],
@@ -139,10 +131,7 @@ fn calls_have_the_arguments_that_came_in_pieces_or_at_once() {
     let piece = |json: &str| json!({"type": "input_json_delta", "partial_json": json});
     let answer = answer(
         &[
-            (
-                call("a", json!({})),
-                &[piece(""), piece("{\"x\":"), piece("1}")],
-            ),
+            (call("a", json!({})), &[piece(""), piece("{\"x\":"), piece("1}")]),
             (call("b", json!({})), &[piece("")]),
             (call("c", json!({"y": 2})), &[]),
         ],
@@ -193,10 +182,7 @@ fn what_only_the_service_can_read_is_kept_whole_and_in_its_place() {
         ]
     );
     assert_eq!(answer.finish.reason, FinishReason::Paused);
-    assert_eq!(
-        answer.finish.metadata.as_deref(),
-        Some(r#"{"anthropic":{"container":{"id":"c1"}}}"#)
-    );
+    assert_eq!(answer.finish.metadata.as_deref(), Some(r#"{"anthropic":{"container":{"id":"c1"}}}"#));
 }
 
 #[test]
@@ -205,22 +191,13 @@ fn citations_belong_to_the_text_that_they_came_with() {
     let answer = answer(
         &[(
             json!({"type": "text", "text": "", "citations": []}),
-            &[
-                json!({"type": "citations_delta", "citation": cited}),
-                json!({"type": "text_delta", "text": "So."}),
-            ],
+            &[json!({"type": "citations_delta", "citation": cited}), json!({"type": "text_delta", "text": "So."})],
         )],
         &ends("end_turn"),
     );
-    let [citation] = &answer.parts[0].citations[..] else {
-        panic!("one citation: {:?}", answer.parts)
-    };
+    let [citation] = &answer.parts[0].citations[..] else { panic!("one citation: {:?}", answer.parts) };
     assert_eq!(
-        (
-            citation.url.as_str(),
-            citation.title.as_str(),
-            citation.cited_text.as_str()
-        ),
+        (citation.url.as_str(), citation.title.as_str(), citation.cited_text.as_str()),
         ("https://example.org", "An example", "It is so.")
     );
     let kept: Value = serde_json::from_str(citation.provider_metadata.as_deref().unwrap()).unwrap();
@@ -241,10 +218,7 @@ fn stop_reasons_are_read_in_one_vocabulary() {
     ];
     for (word, expected) in table {
         let answer = answer(&[(json!({"type": "text", "text": "a"}), &[])], &ends(word));
-        assert_eq!(
-            (answer.finish.reason, answer.finish.provider_reason.as_str()),
-            (expected, word)
-        );
+        assert_eq!((answer.finish.reason, answer.finish.provider_reason.as_str()), (expected, word));
     }
 }
 
@@ -269,11 +243,7 @@ fn errors_within_the_stream_are_classified() {
         ];
         let (_, result) = outcome(&events);
         let fault = result.unwrap_err();
-        assert_eq!(
-            (fault.kind, fault.message.as_str()),
-            (expected, "Well."),
-            "{kind}"
-        );
+        assert_eq!((fault.kind, fault.message.as_str()), (expected, "Well."), "{kind}");
     }
 }
 
@@ -360,18 +330,14 @@ fn the_service_tells_what_it_changed_of_the_conversation() {
     assert_eq!(result, Ok(()));
     let metadata = assembled(&chunks).finish.metadata.expect("metadata");
     let metadata: Value = serde_json::from_str(&metadata).expect("JSON");
-    assert_eq!(
-        metadata,
-        json!({"anthropic": {"input_transformations": transformed, "context_management": edited}})
-    );
+    assert_eq!(metadata, json!({"anthropic": {"input_transformations": transformed, "context_management": edited}}));
 }
 
 #[test]
 fn results_that_are_too_large_are_not_kept_and_what_was_closed_does_not_count() {
     let fetched = |id: &str, bytes: usize| {
         let data = "x".repeat(bytes);
-        let start =
-            json!({"type": "web_fetch_tool_result", "tool_use_id": id, "content": {"data": data}});
+        let start = json!({"type": "web_fetch_tool_result", "tool_use_id": id, "content": {"data": data}});
         (start, &[] as &[Value])
     };
     let kept = |sizes: &[usize]| {
@@ -400,11 +366,7 @@ fn an_answer_that_begins_again_or_has_no_end_is_broken() {
     let text = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "a"}});
     let delta = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}});
     let stop = json!({"type": "message_stop"});
-    let table = [
-        vec![start.clone(), text.clone(), start.clone()],
-        vec![start.clone(), text, delta],
-        vec![start, stop],
-    ];
+    let table = [vec![start.clone(), text.clone(), start.clone()], vec![start.clone(), text, delta], vec![start, stop]];
     for events in table {
         let (chunks, result) = outcome(&events);
         assert_eq!(result.unwrap_err().kind, Kind::Broken, "{events:?}");

@@ -13,8 +13,8 @@ use crate::{
     config::PromptCache,
     context::testing::{self, message, results, tool, user},
     model::{
-        CallId, Citation, Content, Generation, Message, ModelResponse, Part, Prompt, ProviderItem,
-        Role, TokenCount, ToolCall,
+        CallId, Citation, Content, Generation, Message, ModelResponse, Part, Prompt, ProviderItem, Role, TokenCount,
+        ToolCall,
         generation::{ReasoningEffort, ResponseFormat, Setting, Temperature, ToolChoice, TopP},
     },
     provider::{
@@ -42,10 +42,7 @@ fn manner(model: &str) -> EncodeOptions<'static> {
 }
 
 fn prompt(model: &str, messages: Vec<Message>) -> Prompt {
-    Prompt {
-        model: model.to_owned(),
-        ..testing::prompt(messages)
-    }
+    Prompt { model: model.to_owned(), ..testing::prompt(messages) }
 }
 
 fn encoded(prompt: &Prompt) -> Encoded {
@@ -71,10 +68,7 @@ fn said(model: &str, fingerprint: Option<&str>, parts: Vec<Part>) -> Message {
         prompt_fingerprint: fingerprint.map(str::to_owned),
         ..testing::response(&format!("main/{model}"))
     };
-    Message {
-        response: Some(response),
-        ..message(Role::Assistant, parts)
-    }
+    Message { response: Some(response), ..message(Role::Assistant, parts) }
 }
 
 fn call(id: &str, arguments: &str) -> Part {
@@ -88,10 +82,7 @@ fn call(id: &str, arguments: &str) -> Part {
 fn thought(text: &str, signature: &str) -> Part {
     Part {
         provider_metadata: Some(json!({"anthropic": {"signature": signature}}).to_string()),
-        ..Part::new(Content::Reasoning {
-            text: text.to_owned(),
-            redacted: text.is_empty(),
-        })
+        ..Part::new(Content::Reasoning { text: text.to_owned(), redacted: text.is_empty() })
     }
 }
 
@@ -119,15 +110,7 @@ fn a_whole_request_is_what_the_service_documents() {
             OLD,
             vec![
                 user("Look."),
-                said(
-                    OLD,
-                    None,
-                    vec![
-                        thought("Hm.", "sig"),
-                        Part::text("I look."),
-                        call("look", r#"{"n": 1.50}"#),
-                    ],
-                ),
+                said(OLD, None, vec![thought("Hm.", "sig"), Part::text("I look."), call("look", r#"{"n": 1.50}"#)]),
                 results(&[("look", "seen")]),
             ],
         )
@@ -158,10 +141,7 @@ fn a_whole_request_is_what_the_service_documents() {
         })
     );
     let written = String::from_utf8(encoded.body).expect("UTF-8");
-    assert!(
-        written.contains(r#""input":{"n": 1.50}"#),
-        "arguments go out as the model wrote them"
-    );
+    assert!(written.contains(r#""input":{"n": 1.50}"#), "arguments go out as the model wrote them");
 }
 
 #[test]
@@ -207,10 +187,7 @@ fn speakers(messages: &Value) -> Vec<String> {
         let role = message["role"].as_str().unwrap_or_default();
         let blocks = message["content"].as_array().expect("blocks").iter();
         let said = blocks.map(|block| match block["type"].as_str() {
-            Some("text") => block["text"]
-                .as_str()
-                .unwrap_or_default()
-                .replace('\n', " "),
+            Some("text") => block["text"].as_str().unwrap_or_default().replace('\n', " "),
             Some(kind) => kind.to_owned(),
             None => String::new(),
         });
@@ -228,10 +205,7 @@ fn instructions_stand_where_a_newer_model_takes_them() {
         newer,
         None,
         vec![
-            item(
-                "server_tool_use",
-                &json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}),
-            ),
+            item("server_tool_use", &json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
             item(
                 "web_search_tool_result",
                 &json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": []}),
@@ -242,84 +216,40 @@ fn instructions_stand_where_a_newer_model_takes_them() {
         assert_eq!(speakers(&sent(newer, messages)), expected);
     };
     check(
-        vec![
-            user("Hi."),
-            says("Hello."),
-            instructs("Be brief."),
-            user("So?"),
-        ],
-        &[
-            "user: Hi.",
-            "assistant: Hello.",
-            "user: [Instructions] Be brief., So?",
-        ],
+        vec![user("Hi."), says("Hello."), instructs("Be brief."), user("So?")],
+        &["user: Hi.", "assistant: Hello.", "user: [Instructions] Be brief., So?"],
     );
     check(
         vec![user("Hi."), says("Hello."), instructs("Be brief.")],
-        &[
-            "user: Hi.",
-            "assistant: Hello.",
-            "user: [Instructions] Be brief.",
-        ],
+        &["user: Hi.", "assistant: Hello.", "user: [Instructions] Be brief."],
     );
     check(
-        vec![
-            user("Hi."),
-            instructs("Be brief."),
-            instructs("Be kind."),
-            user(" "),
-            says("Hello."),
-            user("So?"),
-        ],
-        &[
-            "user: Hi.",
-            "system: Be brief., Be kind.",
-            "assistant: Hello.",
-            "user: So?",
-        ],
+        vec![user("Hi."), instructs("Be brief."), instructs("Be kind."), user(" "), says("Hello."), user("So?")],
+        &["user: Hi.", "system: Be brief., Be kind.", "assistant: Hello.", "user: So?"],
     );
-    check(
-        vec![user("Hi."), instructs("Be brief."), user("So?")],
-        &["user: Hi., [Instructions] Be brief., So?"],
-    );
+    check(vec![user("Hi."), instructs("Be brief."), user("So?")], &["user: Hi., [Instructions] Be brief., So?"]);
     check(
         vec![user("Hi."), instructs("Be brief."), says(" "), user("So?")],
         &["user: Hi., [Instructions] Be brief., So?"],
     );
     let thinks = said(newer, None, vec![thought("Hm.", "s")]);
-    check(
-        vec![user("Hi."), thinks, instructs("Be brief.")],
-        &["user: Hi.", "system: Be brief."],
-    );
+    check(vec![user("Hi."), thinks, instructs("Be brief.")], &["user: Hi.", "system: Be brief."]);
     check(
         vec![user("Hi."), found, instructs("Be brief.")],
-        &[
-            "user: Hi.",
-            "assistant: server_tool_use, web_search_tool_result",
-            "system: Be brief.",
-        ],
+        &["user: Hi.", "assistant: server_tool_use, web_search_tool_result", "system: Be brief."],
     );
 }
 
 #[test]
 fn instructions_become_a_users_where_the_service_refuses_them() {
-    let messages = vec![
-        user("Hi."),
-        message(Role::System, vec![Part::text("Be brief.")]),
-    ];
+    let messages = vec![user("Hi."), message(Role::System, vec![Part::text("Be brief.")])];
     let prompt = prompt("claude-opus-4-8", messages);
     assert!(encoded(&prompt).has_system);
-    let without = EncodeOptions {
-        with_system: false,
-        ..manner(&prompt.model)
-    };
+    let without = EncodeOptions { with_system: false, ..manner(&prompt.model) };
     let without = encode::request(&prompt, &without);
     assert_eq!(
         (speakers(&json_of(&without)["messages"]), without.has_system),
-        (
-            vec!["user: Hi., [Instructions] Be brief.".to_owned()],
-            false
-        )
+        (vec!["user: Hi., [Instructions] Be brief.".to_owned()], false)
     );
 }
 
@@ -341,21 +271,12 @@ fn an_answer_does_not_end_with_reasoning() {
         &["user: Hm?", "assistant: thinking, Yes.", "user: So?"],
         1,
     );
-    check(
-        vec![hm(), Part::text(" ")],
-        vec![user("So?")],
-        &["user: Hm?, So?"],
-        1,
-    );
+    check(vec![hm(), Part::text(" ")], vec![user("So?")], &["user: Hm?, So?"], 1);
     check(vec![hm(), hm()], vec![], &["user: Hm?"], 2);
     check(
         vec![hm(), call("a", "{}"), hm()],
         vec![results(&[("a", "seen")])],
-        &[
-            "user: Hm?",
-            "assistant: thinking, tool_use",
-            "user: tool_result",
-        ],
+        &["user: Hm?", "assistant: thinking, tool_use", "user: tool_result"],
         1,
     );
     check(
@@ -387,10 +308,7 @@ fn a_model_that_goes_on_from_no_words_of_its_own_is_told_to_continue() {
         speakers(&sent("claude-opus-4-7", messages("claude-opus-4-7"))),
         ["user: Hm?", "assistant: Well", "user: [Continue.]"]
     );
-    assert_eq!(
-        speakers(&sent(OLD, messages(OLD))),
-        ["user: Hm?", "assistant: Well"]
-    );
+    assert_eq!(speakers(&sent(OLD, messages(OLD))), ["user: Hm?", "assistant: Well"]);
 }
 
 #[test]
@@ -411,17 +329,11 @@ fn texts_without_a_letter_are_left_out() {
 
 #[test]
 fn ids_and_halves_of_characters_that_the_service_refuses_are_replaced() {
-    let messages = vec![
-        user("Look."),
-        said(OLD, None, vec![call("a/b", r#"{"x":"\ud83d"}"#)]),
-        results(&[("a/b", "seen")]),
-    ];
+    let messages =
+        vec![user("Look."), said(OLD, None, vec![call("a/b", r#"{"x":"\ud83d"}"#)]), results(&[("a/b", "seen")])];
     let sent = sent(OLD, messages);
     let id = sent[1]["content"][0]["id"].as_str().expect("an id");
-    assert!(
-        id.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    );
+    assert!(id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'));
     assert_eq!(sent[2]["content"][0]["tool_use_id"], id);
     assert_eq!(sent[1]["content"][0]["input"], json!({"x": "\u{fffd}"}));
 }
@@ -430,31 +342,15 @@ fn ids_and_halves_of_characters_that_the_service_refuses_are_replaced() {
 #[test]
 fn reasoning_goes_back_to_the_model_that_signed_it_only() {
     let thinks = |model: &str, part: Part| said(model, None, vec![part, Part::text("Yes.")]);
-    let unsigned = Part::new(Content::Reasoning {
-        text: "Hm.".to_owned(),
-        redacted: false,
-    });
-    let foreign = Part {
-        provider_metadata: Some(r#"{"openai":{"reasoning_details":[]}}"#.to_owned()),
-        ..unsigned.clone()
-    };
-    let redacted = Part {
-        provider_metadata: Some(r#"{"anthropic":{"redacted_thinking":"xyz"}}"#.to_owned()),
-        ..thought("", "")
-    };
+    let unsigned = Part::new(Content::Reasoning { text: "Hm.".to_owned(), redacted: false });
+    let foreign =
+        Part { provider_metadata: Some(r#"{"openai":{"reasoning_details":[]}}"#.to_owned()), ..unsigned.clone() };
+    let redacted =
+        Part { provider_metadata: Some(r#"{"anthropic":{"redacted_thinking":"xyz"}}"#.to_owned()), ..thought("", "") };
     let table = [
-        (
-            thinks(OLD, thought("Hm.", "s")),
-            Some(json!({"type": "thinking", "thinking": "Hm.", "signature": "s"})),
-        ),
-        (
-            thinks(OLD, thought("", "s")),
-            Some(json!({"type": "thinking", "thinking": "", "signature": "s"})),
-        ),
-        (
-            thinks(OLD, redacted),
-            Some(json!({"type": "redacted_thinking", "data": "xyz"})),
-        ),
+        (thinks(OLD, thought("Hm.", "s")), Some(json!({"type": "thinking", "thinking": "Hm.", "signature": "s"}))),
+        (thinks(OLD, thought("", "s")), Some(json!({"type": "thinking", "thinking": "", "signature": "s"}))),
+        (thinks(OLD, redacted), Some(json!({"type": "redacted_thinking", "data": "xyz"}))),
         (thinks("claude-opus-4-1", thought("Hm.", "s")), None),
         (thinks(OLD, unsigned), None),
         (thinks(OLD, foreign), None),
@@ -481,11 +377,7 @@ fn bound_conversation() -> Vec<Message> {
             let id = format!("c{n}{step}");
             let mut parts = vec![thought(&format!("Thought {n}.{step}."), "s")];
             let calls = step == 1;
-            parts.push(if calls {
-                call(&id, "{}")
-            } else {
-                Part::text("Yes.")
-            });
+            parts.push(if calls { call(&id, "{}") } else { Part::text("Yes.") });
             messages.push(said(BOUND, fingerprint.as_deref(), parts));
             if calls {
                 messages.push(results(&[(&id, "seen")]));
@@ -497,11 +389,7 @@ fn bound_conversation() -> Vec<Message> {
 }
 
 fn bound(messages: Vec<Message>) -> Prompt {
-    Prompt {
-        system: vec!["Be brief.".to_owned()],
-        tools: vec![tool("look")],
-        ..prompt(BOUND, messages)
-    }
+    Prompt { system: vec!["Be brief.".to_owned()], tools: vec![tool("look")], ..prompt(BOUND, messages) }
 }
 
 /// The number of thinking blocks that are sent back.
@@ -516,79 +404,45 @@ fn bound_reasoning_is_dropped_exactly_from_where_the_prompt_changed() {
     let whole = bound_conversation();
     assert_eq!(thoughts(&bound(whole.clone())), 6, "nothing changed");
     let longer = Prompt {
-        generation: Generation {
-            temperature: Some(Temperature::new(0.5).unwrap()),
-            ..Generation::default()
-        },
+        generation: Generation { temperature: Some(Temperature::new(0.5).unwrap()), ..Generation::default() },
         ..bound(whole.iter().cloned().chain([user("More.")]).collect())
     };
-    assert_eq!(
-        thoughts(&longer),
-        6,
-        "what comes later changes nothing before it"
-    );
+    assert_eq!(thoughts(&longer), 6, "what comes later changes nothing before it");
 
     let mut pruned = whole.clone();
     pruned[6] = results(&[("c21", "[Old tool result content cleared]")]);
     // Message order: question, thinking and call, result, thinking and response. The second result
     // is the seventh message.
     assert_eq!(thoughts(&bound(pruned)), 3);
-    let compacted: Vec<Message> = [user("Summary.")]
-        .into_iter()
-        .chain(whole[4..].to_vec())
-        .collect();
+    let compacted: Vec<Message> = [user("Summary.")].into_iter().chain(whole[4..].to_vec()).collect();
     assert_eq!(thoughts(&bound(compacted)), 0);
-    let edited = Prompt {
-        system: vec!["Be long.".to_owned()],
-        ..bound(whole.clone())
-    };
+    let edited = Prompt { system: vec!["Be long.".to_owned()], ..bound(whole.clone()) };
     assert_eq!(thoughts(&edited), 0);
-    let tools = Prompt {
-        tools: vec![tool("look"), tool("list")],
-        ..bound(whole.clone())
-    };
+    let tools = Prompt { tools: vec![tool("look"), tool("list")], ..bound(whole.clone()) };
     assert_eq!(thoughts(&tools), 0);
     let mut dropped = whole.clone();
     dropped[1].parts.remove(0);
-    assert_eq!(
-        thoughts(&bound(dropped)),
-        0,
-        "a missing thought changes what follows it"
-    );
+    assert_eq!(thoughts(&bound(dropped)), 0, "a missing thought changes what follows it");
     let other = prompt("claude-opus-5-5", whole.clone());
     assert_eq!(thoughts(&other), 0, "another model");
     let unbound: Vec<Message> = whole
         .into_iter()
         .map(|message| match message.role {
-            Role::Assistant => said(
-                OLD,
-                None,
-                message.parts.into_iter().map(|it| it.part).collect(),
-            ),
+            Role::Assistant => said(OLD, None, message.parts.into_iter().map(|it| it.part).collect()),
             Role::User | Role::System | Role::Tool => message,
         })
         .collect();
-    assert_eq!(
-        thoughts(&prompt(OLD, unbound[4..].to_vec())),
-        4,
-        "an older model does not mind"
-    );
+    assert_eq!(thoughts(&prompt(OLD, unbound[4..].to_vec())), 4, "an older model does not mind");
 }
 
 #[test]
 fn the_fingerprint_does_not_depend_on_markers_of_the_cache() {
     let prompt = bound(bound_conversation());
-    let marked = EncodeOptions {
-        cache: PromptCache::Hour.marker(),
-        ..manner(BOUND)
-    };
+    let marked = EncodeOptions { cache: PromptCache::Hour.marker(), ..manner(BOUND) };
     let marked = encode::request(&prompt, &marked);
     assert!(json_of(&marked).to_string().contains("cache_control"));
     assert_eq!(marked.fingerprint, encoded(&prompt).fingerprint);
-    assert_eq!(
-        encoded(&super::requests::prompt(OLD, vec![user("a")])).fingerprint,
-        None
-    );
+    assert_eq!(encoded(&super::requests::prompt(OLD, vec![user("a")])).fingerprint, None);
 }
 
 /// Paths of the blocks that have cache markers.
@@ -617,10 +471,7 @@ fn marked(body: &Value) -> Vec<String> {
 #[test]
 fn markers_stand_after_instructions_and_where_the_last_two_requests_end() {
     let with_cache = |prompt: &Prompt| {
-        let manner = EncodeOptions {
-            cache: PromptCache::FiveMinutes.marker(),
-            ..manner(&prompt.model)
-        };
+        let manner = EncodeOptions { cache: PromptCache::FiveMinutes.marker(), ..manner(&prompt.model) };
         json_of(&encode::request(prompt, &manner))
     };
     let mut messages = vec![user("Look.")];
@@ -635,21 +486,11 @@ fn markers_stand_after_instructions_and_where_the_last_two_requests_end() {
     assert_eq!(at(&messages), ["system 0", "system 2", "message 0.0"]);
     messages.push(said(OLD, None, vec![call("a", "{}"), call("b", "{}")]));
     messages.push(results(&[("a", "1"), ("b", "2")]));
-    assert_eq!(
-        at(&messages),
-        ["system 0", "system 2", "message 0.0", "message 2.1"],
-        "what was written can be read"
-    );
+    assert_eq!(at(&messages), ["system 0", "system 2", "message 0.0", "message 2.1"], "what was written can be read");
     messages.push(said(OLD, None, vec![thought("Hm.", "s"), call("c", "{}")]));
     messages.push(results(&[("c", "3")]));
-    assert_eq!(
-        at(&messages),
-        ["system 0", "system 2", "message 2.1", "message 4.0"]
-    );
-    let bare = Prompt {
-        tools: vec![tool("look"), tool("list")],
-        ..prompt(OLD, vec![user("Look.")])
-    };
+    assert_eq!(at(&messages), ["system 0", "system 2", "message 2.1", "message 4.0"]);
+    let bare = Prompt { tools: vec![tool("look"), tool("list")], ..prompt(OLD, vec![user("Look.")]) };
     assert_eq!(marked(&with_cache(&bare)), ["tools 1", "message 0.0"]);
 }
 
@@ -659,34 +500,22 @@ fn items_go_back_to_their_provider_and_calls_without_results_do_not() {
         "server_tool_use",
         &json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}),
     );
-    let found = item(
-        "web_search_tool_result",
-        &json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}),
-    );
+    let found =
+        item("web_search_tool_result", &json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}));
     let kinds = |messages: Vec<Message>| {
         let mut sent = sent(OLD, messages);
         let content = sent[1]["content"].take();
         let kinds = content.as_array().expect("blocks").iter();
-        kinds
-            .map(|block| block["type"].as_str().unwrap_or_default().to_owned())
-            .collect::<Vec<_>>()
+        kinds.map(|block| block["type"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     let asks = said(OLD, None, vec![Part::text("I search."), asked]);
     let goes_on = said(OLD, None, vec![found.clone(), Part::text("Found.")]);
-    assert_eq!(
-        kinds(vec![user("Hm?"), asks.clone()]),
-        ["text", "server_tool_use"],
-        "the service goes on with it"
-    );
+    assert_eq!(kinds(vec![user("Hm?"), asks.clone()]), ["text", "server_tool_use"], "the service goes on with it");
     assert_eq!(
         kinds(vec![user("Hm?"), asks.clone(), goes_on, user("And?")]),
         ["text", "server_tool_use", "web_search_tool_result", "text"]
     );
-    assert_eq!(
-        kinds(vec![user("Hm?"), asks, user("Never mind.")]),
-        ["text"],
-        "it never got a result"
-    );
+    assert_eq!(kinds(vec![user("Hm?"), asks, user("Never mind.")]), ["text"], "it never got a result");
     let mut foreign = found;
     if let Content::ProviderItem(item) = &mut foreign.content {
         item.provider = "other".to_owned();
@@ -697,17 +526,11 @@ fn items_go_back_to_their_provider_and_calls_without_results_do_not() {
 
 /// A server tool call.
 fn hosted_call(kind: &str, id: &str) -> Part {
-    item(
-        kind,
-        &json!({"type": kind, "id": id, "name": "fetch", "input": {}}),
-    )
+    item(kind, &json!({"type": kind, "id": id, "name": "fetch", "input": {}}))
 }
 
 fn hosted_result(kind: &str, id: &str, content: &Value) -> Part {
-    item(
-        kind,
-        &json!({"type": kind, "tool_use_id": id, "content": content}),
-    )
+    item(kind, &json!({"type": kind, "tool_use_id": id, "content": content}))
 }
 
 #[test]
@@ -726,56 +549,33 @@ fn calls_of_the_services_own_tools_have_their_results_anywhere_in_the_tool_loop(
     let both = "assistant: server_tool_use, tool_use";
     check(vec![], &["user: Hm?", both, "user: tool_result"]);
     let whole = "assistant: web_search_tool_result, Found.";
-    check(
-        vec![ends(), user("So?")],
-        &["user: Hm?", both, "user: tool_result", whole, "user: So?"],
-    );
+    check(vec![ends(), user("So?")], &["user: Hm?", both, "user: tool_result", whole, "user: So?"]);
     check(
         vec![user("Stop."), ends(), user("So?")],
-        &[
-            "user: Hm?",
-            "assistant: tool_use",
-            "user: tool_result, Stop.",
-            "assistant: Found.",
-            "user: So?",
-        ],
+        &["user: Hm?", "assistant: tool_use", "user: tool_result, Stop.", "assistant: Found.", "user: So?"],
     );
     let orphan = said(OLD, None, vec![found(), Part::text("Found."), found()]);
     assert_eq!(
         speakers(&sent(OLD, vec![user("Hm?"), orphan, user("So?")])),
         ["user: Hm?", "assistant: Found.", "user: So?"]
     );
-    let mcp = said(
-        OLD,
-        None,
-        vec![hosted_call("mcp_tool_use", "m"), Part::text("Well.")],
-    );
-    let result = said(
-        OLD,
-        None,
-        vec![hosted_result("mcp_tool_result", "m", &json!([]))],
-    );
+    let mcp = said(OLD, None, vec![hosted_call("mcp_tool_use", "m"), Part::text("Well.")]);
+    let result = said(OLD, None, vec![hosted_result("mcp_tool_result", "m", &json!([]))]);
     assert_eq!(
         speakers(&sent(OLD, vec![user("Hm?"), mcp.clone(), user("So?")])),
         ["user: Hm?", "assistant: Well.", "user: So?"]
     );
     assert_eq!(
         speakers(&sent(OLD, vec![user("Hm?"), mcp, result, user("So?")])),
-        [
-            "user: Hm?",
-            "assistant: mcp_tool_use, Well., mcp_tool_result",
-            "user: So?"
-        ]
+        ["user: Hm?", "assistant: mcp_tool_use, Well., mcp_tool_result", "user: So?"]
     );
 }
 
 #[test]
 fn a_call_names_the_services_code_that_made_it_only_where_that_goes_back() {
     let caller = json!({"type": "code_execution_20250825", "tool_id": "s"});
-    let called = Part {
-        provider_metadata: Some(json!({"anthropic": {"caller": caller}}).to_string()),
-        ..call("a", "{}")
-    };
+    let called =
+        Part { provider_metadata: Some(json!({"anthropic": {"caller": caller}}).to_string()), ..call("a", "{}") };
     let calls = said(OLD, None, vec![hosted_call("server_tool_use", "s"), called]);
     let messages = vec![user("Hm?"), calls, results(&[("a", "seen")])];
     let sent_caller = |messages: Vec<Message>| {
@@ -810,10 +610,7 @@ fn a_result_that_was_not_kept_stays_away_with_its_call_and_its_sources() {
         vec![user("Hm?"), said(OLD, None, parts), user("So?")]
     };
     let whole = sent(OLD, answer(&json!({"type": "web_fetch_result"})));
-    assert_eq!(
-        speakers(&whole)[1],
-        "assistant: server_tool_use, web_fetch_tool_result, Read."
-    );
+    assert_eq!(speakers(&whole)[1], "assistant: server_tool_use, web_fetch_tool_result, Read.");
     assert!(whole.to_string().contains("char_location"));
     let lost = sent(OLD, answer(&Value::Null));
     assert_eq!(lost[1]["content"], json!([text("Read.")]));

@@ -58,10 +58,7 @@ impl Request {
 
     /// Bytes up to and including the last of these blocks that the cache holds.
     fn held(&self, cache: &BTreeSet<u64>, blocks: impl DoubleEndedIterator<Item = usize>) -> usize {
-        blocks
-            .rev()
-            .find(|block| cache.contains(&self.prefixes[*block]))
-            .map_or(0, |block| self.sizes[block])
+        blocks.rev().find(|block| cache.contains(&self.prefixes[*block])).map_or(0, |block| self.sizes[block])
     }
 }
 

@@ -9,29 +9,16 @@ use crate::model::PromptFormat as Shape;
 #[track_caller]
 fn check(shape: Shape, messages: &Value, expected: &[(&str, Kind)]) {
     let flaws = read(shape, &messages.to_string(), "made_").flaws;
-    let found: Vec<(&str, Kind)> = flaws
-        .iter()
-        .map(|flaw| (flaw.at.as_str(), flaw.kind))
-        .collect();
+    let found: Vec<(&str, Kind)> = flaws.iter().map(|flaw| (flaw.at.as_str(), flaw.kind)).collect();
     assert_eq!(found, expected, "{messages}");
 }
 
 #[test]
 fn messages_that_are_no_array_are_refused_in_every_shape() {
-    for shape in [
-        Shape::OpenAiChat,
-        Shape::OpenAiResponses,
-        Shape::Anthropic,
-        Shape::Gemini,
-        Shape::AiSdk,
-    ] {
+    for shape in [Shape::OpenAiChat, Shape::OpenAiResponses, Shape::Anthropic, Shape::Gemini, Shape::AiSdk] {
         assert_eq!(read(shape, "[1,", "").flaws[0].kind, Kind::NotJson);
         check(shape, &json!({"messages": []}), &[("", Kind::Malformed)]);
-        check(
-            shape,
-            &json!(["Hi", 7]),
-            &[("[0]", Kind::Malformed), ("[1]", Kind::Malformed)],
-        );
+        check(shape, &json!(["Hi", 7]), &[("[0]", Kind::Malformed), ("[1]", Kind::Malformed)]);
         let many = Value::Array(vec![json!({}); 10_001]);
         check(shape, &many, &[("", Kind::TooLarge)]);
     }

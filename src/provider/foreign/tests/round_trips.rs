@@ -185,24 +185,17 @@ pub(super) fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
 /// The recorded responses of a service: file and parts.
 pub(super) fn recorded(case: Case) -> Vec<(String, Vec<Part>)> {
     let answers = match case.recorded {
-        "openai_chat" => recordings::answers(case.recorded, |_| {
-            openai::decode::Decoder::new(&openai::dialect::COMPATIBLE)
-        }),
-        "anthropic" => recordings::answers(case.recorded, |_| {
-            provider::anthropic::decode::Decoder::new(None)
-        }),
+        "openai_chat" => {
+            recordings::answers(case.recorded, |_| openai::decode::Decoder::new(&openai::dialect::COMPATIBLE))
+        }
+        "anthropic" => recordings::answers(case.recorded, |_| provider::anthropic::decode::Decoder::new(None)),
         "openai_responses" => recordings::answers(case.recorded, |_| {
             let dialect = responses::dialect::named("openai").expect("a dialect");
             responses::decode::Decoder::new(dialect)
         }),
-        _ => recordings::answers(case.recorded, |_| {
-            provider::gemini::decode::Decoder::default()
-        }),
+        _ => recordings::answers(case.recorded, |_| provider::gemini::decode::Decoder::default()),
     };
-    answers
-        .into_iter()
-        .map(|(file, _, answer)| (file, answer.parts))
-        .collect()
+    answers.into_iter().map(|(file, _, answer)| (file, answer.parts)).collect()
 }
 
 /// Row S15
@@ -271,9 +264,7 @@ pub(super) fn words(messages: &[Message]) -> String {
         | Content::ProviderItem(_)
         | Content::Unknown(_) => String::new(),
     };
-    let answers = messages
-        .iter()
-        .filter(|message| message.role == Role::Assistant);
+    let answers = messages.iter().filter(|message| message.role == Role::Assistant);
     let parts = answers.flat_map(|message| &message.parts);
     let words: String = parts.map(|stored| said(&stored.part)).collect();
     words.split_whitespace().collect()
@@ -285,11 +276,8 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn medium() -> impl Strategy<Value = (String, Vec<u8>)> {
-    let kinds = prop_oneof![
-        Just("image/png".to_owned()),
-        Just("application/pdf".to_owned()),
-        Just("text/plain".to_owned()),
-    ];
+    let kinds =
+        prop_oneof![Just("image/png".to_owned()), Just("application/pdf".to_owned()), Just("text/plain".to_owned()),];
     (kinds, prop::collection::vec(97_u8..123, 1..20))
 }
 
@@ -323,11 +311,7 @@ fn said() -> impl Strategy<Value = Said> {
         Just("{".to_owned()),
         Just(String::new()),
     ];
-    let outcomes = prop_oneof![
-        Just(ToolOutcome::Success),
-        Just(ToolOutcome::Error),
-        Just(ToolOutcome::Denied),
-    ];
+    let outcomes = prop_oneof![Just(ToolOutcome::Success), Just(ToolOutcome::Error), Just(ToolOutcome::Denied),];
     prop_oneof![
         2 => text().prop_map(Said::Words),
         2 => (text(), any::<bool>()).prop_map(|(text, proven)| Said::Thought(text, proven)),
@@ -369,10 +353,7 @@ impl Stored<'_> {
                     OutputPart::Text(text) => Part::text(text),
                     OutputPart::Media(media) => Part::new(Content::Media(media)),
                 };
-                let parts = pieces
-                    .into_iter()
-                    .map(|piece| part(self.given(piece)))
-                    .collect();
+                let parts = pieces.into_iter().map(|piece| part(self.given(piece))).collect();
                 self.messages.push(testing::message(Role::User, parts));
             }
             Turn::Instructions(text) => {
@@ -392,10 +373,7 @@ impl Stored<'_> {
                 Said::Refusal(text) => Part::new(Content::Refusal(text)),
                 Said::Thought(text, proven) => Part {
                     provider_metadata: proven.then(|| proof(self.case.shape).to_string()),
-                    ..Part::new(Content::Reasoning {
-                        text,
-                        redacted: false,
-                    })
+                    ..Part::new(Content::Reasoning { text, redacted: false })
                 },
                 Said::Call(arguments, given, outcome) => {
                     self.calls += 1;
@@ -409,11 +387,7 @@ impl Stored<'_> {
                         truncation: None,
                         display_text: String::new(),
                     })));
-                    Part::new(Content::ToolCall(ToolCall {
-                        id,
-                        name,
-                        arguments,
-                    }))
+                    Part::new(Content::ToolCall(ToolCall { id, name, arguments }))
                 }
             });
         }
@@ -520,9 +494,7 @@ fn anything() -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Value::Array),
             prop::collection::vec((name.clone(), inner), 1..7).prop_map(|members| {
-                let members = members
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), value));
+                let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
                 Value::Object(members.collect())
             }),
         ]

@@ -46,10 +46,7 @@ fn ends(reason: &str) -> Value {
 
 /// Decodes a whole response from these parts, one per event.
 fn answer(parts: &[Value]) -> AssembledResponse {
-    let mut payloads: Vec<Value> = parts
-        .iter()
-        .map(|part| event(std::slice::from_ref(part)))
-        .collect();
+    let mut payloads: Vec<Value> = parts.iter().map(|part| event(std::slice::from_ref(part))).collect();
     payloads.push(ends("STOP"));
     let (chunks, result) = outcome(&payloads);
     assert_eq!(result, Ok(()));
@@ -127,10 +124,7 @@ fn calls_keep_their_signatures_and_the_ids_of_the_service() {
     ]);
     assert_eq!(
         shown(&answer.parts),
-        [
-            r#"call c1 look {"at":1.5}{"gemini":{"id":"c1","thoughtSignature":"c2ln"}}"#,
-            "call made_3 see {}",
-        ]
+        [r#"call c1 look {"at":1.5}{"gemini":{"id":"c1","thoughtSignature":"c2ln"}}"#, "call made_3 see {}",]
     );
     assert_eq!(answer.finish.reason, FinishReason::ToolCalls);
     assert_eq!(answer.finish.provider_reason, "STOP");
@@ -160,10 +154,7 @@ fn a_call_that_cannot_be_read_is_an_error() {
         let fault = fault(&[event(std::slice::from_ref(&part)), ends("STOP")]);
         assert_eq!(
             (fault.kind, fault.message.as_str()),
-            (
-                Kind::Broken,
-                "the response contains a tool call that cannot be parsed"
-            ),
+            (Kind::Broken, "the response contains a tool call that cannot be parsed"),
             "{part}"
         );
     }
@@ -188,18 +179,15 @@ fn arguments_in_pieces_have_a_bound() {
     let fault = fault(&answer(9));
     assert_eq!(
         (fault.kind, fault.should_retry, fault.message.as_str()),
-        (
-            Kind::Broken,
-            Some(false),
-            "the arguments of a tool call are too large"
-        )
+        (Kind::Broken, Some(false), "the arguments of a tool call are too large")
     );
 }
 
 #[test]
 fn a_picture_that_is_too_large_is_left_out_of_its_item() {
     for (bytes, kept) in [(9, true), (1_000_000, false)] {
-        let picture = json!({"inlineData": {"mimeType": "image/png", "data": "a".repeat(bytes)}, "thoughtSignature": "c2ln"});
+        let picture =
+            json!({"inlineData": {"mimeType": "image/png", "data": "a".repeat(bytes)}, "thoughtSignature": "c2ln"});
         let answer = answer(&[json!({"text": "Here:"}), picture.clone()]);
         let Content::ProviderItem(item) = &answer.parts[1].content else {
             panic!("{answer:?}");
@@ -213,7 +201,8 @@ fn a_picture_that_is_too_large_is_left_out_of_its_item() {
 
 #[test]
 fn what_the_service_runs_itself_is_kept_as_items() {
-    let code = json!({"executableCode": {"language": "PYTHON", "code": "print(1)\nprint(2)"}, "thoughtSignature": "c2ln"});
+    let code =
+        json!({"executableCode": {"language": "PYTHON", "code": "print(1)\nprint(2)"}, "thoughtSignature": "c2ln"});
     let result = json!({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1\n2\n"}});
     let answer = answer(&[code.clone(), result.clone(), json!({"text": "Done."})]);
     assert_eq!(
@@ -247,38 +236,20 @@ fn sources_are_attached_to_the_passage_that_rests_on_them() {
     let cited: Vec<_> = answer.parts[0]
         .citations
         .iter()
-        .map(|it| {
-            (
-                it.url.as_str(),
-                it.title.as_str(),
-                it.start_byte,
-                it.end_byte,
-            )
-        })
+        .map(|it| (it.url.as_str(), it.title.as_str(), it.start_byte, it.end_byte))
         .collect();
     assert_eq!(
         cited,
-        [
-            ("https://a", "A", 0, 4),
-            ("https://b", "", 0, 4),
-            ("https://b", "", 6, 10),
-            ("https://a", "A", 0, 0),
-        ]
+        [("https://a", "A", 0, 4), ("https://b", "", 0, 4), ("https://b", "", 6, 10), ("https://a", "A", 0, 0),]
     );
     assert_eq!(answer.parts.len(), 2);
     let attached: Value = serde_json::from_str(&answer.finish.metadata.unwrap()).unwrap();
-    assert_eq!(
-        attached,
-        json!({"gemini": {"groundingMetadata": grounding}})
-    );
+    assert_eq!(attached, json!({"gemini": {"groundingMetadata": grounding}}));
 }
 
 #[test]
 fn sources_without_a_text_are_only_attached_to_the_answer() {
-    let call = event(&[
-        json!({"text": "I look."}),
-        json!({"functionCall": {"name": "look"}}),
-    ]);
+    let call = event(&[json!({"text": "I look."}), json!({"functionCall": {"name": "look"}})]);
     let grounding = json!({"groundingChunks": [{"web": {}}], "groundingSupports": [{"segment": {"endIndex": 1, "text": "I"}, "groundingChunkIndices": [0]}]});
     let last = json!({"candidates": [{"finishReason": "STOP", "groundingMetadata": grounding}]});
     let (chunks, result) = outcome(&[call, last]);
@@ -304,10 +275,7 @@ fn every_reason_for_the_end_has_its_meaning() {
     for (word, reason) in table {
         let (chunks, _) = outcome(&[said.clone(), ends(word)]);
         let finish = assembled(&chunks).finish;
-        assert_eq!(
-            (finish.reason, finish.provider_reason.as_str()),
-            (reason, word)
-        );
+        assert_eq!((finish.reason, finish.provider_reason.as_str()), (reason, word));
     }
     for (word, kind) in [
         ("MALFORMED_FUNCTION_CALL", Kind::Broken),
@@ -365,11 +333,7 @@ fn errors_within_a_stream_are_told_by_their_codes() {
     for (body, kind) in table {
         let said = event(&[json!({"text": "a"})]);
         let fault = fault(&[said, body.clone()]);
-        assert_eq!(
-            (fault.kind, fault.message.as_str()),
-            (kind, "It is so."),
-            "{body}"
-        );
+        assert_eq!((fault.kind, fault.message.as_str()), (kind, "It is so."), "{body}");
     }
 }
 
@@ -388,9 +352,7 @@ fn only_the_first_of_several_answers_is_read() {
 #[test]
 fn half_of_a_character_is_joined_with_its_other_half() {
     let half = |escaped: &str| {
-        format!(
-            "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"{escaped}\"}}]}}}}]}}\n\n"
-        )
+        format!("data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"{escaped}\"}}]}}}}]}}\n\n")
     };
     let end = stream(&[ends("STOP")]);
     let body = [half("a\\ud83d"), half("\\ude00b"), end].concat();

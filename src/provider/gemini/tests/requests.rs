@@ -9,8 +9,8 @@ use super::super::{
 use crate::{
     context::testing::{self, message, results, tool, user},
     model::{
-        CallId, Content, Contents, Generation, Media, Message, ModelResponse, OutputPart, Part,
-        Prompt, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, derive,
+        CallId, Content, Contents, Generation, Media, Message, ModelResponse, OutputPart, Part, Prompt, ProviderItem,
+        Role, ToolCall, ToolOutcome, ToolResult, derive,
         generation::{ReasoningEffort, ResponseFormat, Setting, Temperature, ToolChoice, TopP},
         media::{BlobRef, Source},
     },
@@ -27,17 +27,11 @@ const OLD: &str = "gemini-2.5-flash";
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
 fn manner(model: &str) -> EncodeOptions<'static> {
-    EncodeOptions {
-        provider: "main",
-        model: ModelInfo::unknown(model),
-    }
+    EncodeOptions { provider: "main", model: ModelInfo::unknown(model) }
 }
 
 fn prompt(model: &str, messages: Vec<Message>) -> Prompt {
-    Prompt {
-        model: model.to_owned(),
-        ..testing::prompt(messages)
-    }
+    Prompt { model: model.to_owned(), ..testing::prompt(messages) }
 }
 
 fn encoded(prompt: &Prompt) -> Request {
@@ -54,37 +48,21 @@ fn sent(model: &str, messages: Vec<Message>) -> Value {
 
 /// A message by a model of `main`.
 fn said(model: &str, parts: Vec<Part>) -> Message {
-    let response = ModelResponse {
-        provider: "main".to_owned(),
-        ..testing::response(&format!("main/{model}"))
-    };
-    Message {
-        response: Some(response),
-        ..message(Role::Assistant, parts)
-    }
+    let response = ModelResponse { provider: "main".to_owned(), ..testing::response(&format!("main/{model}")) };
+    Message { response: Some(response), ..message(Role::Assistant, parts) }
 }
 
 fn call(id: &str, arguments: &str) -> Part {
-    Part::new(Content::ToolCall(ToolCall {
-        id: CallId::new(id),
-        name: id.to_owned(),
-        arguments: arguments.to_owned(),
-    }))
+    Part::new(Content::ToolCall(ToolCall { id: CallId::new(id), name: id.to_owned(), arguments: arguments.to_owned() }))
 }
 
 fn thought(text: &str) -> Part {
-    Part::new(Content::Reasoning {
-        text: text.to_owned(),
-        redacted: false,
-    })
+    Part::new(Content::Reasoning { text: text.to_owned(), redacted: false })
 }
 
 /// A part with metadata of the service.
 fn with(part: Part, attached: &Value) -> Part {
-    Part {
-        provider_metadata: Some(json!({ "gemini": attached }).to_string()),
-        ..part
-    }
+    Part { provider_metadata: Some(json!({ "gemini": attached }).to_string()), ..part }
 }
 
 fn signed(part: Part, signature: &str) -> Part {
@@ -116,11 +94,7 @@ fn a_whole_request_is_what_the_service_documents() {
                 user("Look."),
                 said(
                     SIGNS,
-                    vec![
-                        thought("Hm."),
-                        Part::text("I look."),
-                        signed(call("look", r#"{"n": 1.50}"#), "c2ln"),
-                    ],
+                    vec![thought("Hm."), Part::text("I look."), signed(call("look", r#"{"n": 1.50}"#), "c2ln")],
                 ),
                 results(&[("look", "seen")]),
             ],
@@ -184,49 +158,24 @@ fn parts_go_back_to_the_model_that_wrote_them_as_they_came() {
 
 #[test]
 fn calls_without_a_signature_of_their_own_get_a_stand_in_where_one_is_needed() {
-    let history = |parts: Vec<Part>| {
-        vec![
-            user("?"),
-            said("another", parts),
-            results(&[("a", "1"), ("b", "2")]),
-        ]
-    };
+    let history = |parts: Vec<Part>| vec![user("?"), said("another", parts), results(&[("a", "1"), ("b", "2")])];
     let parallel = vec![signed(call("a", "{}"), "theirs"), call("b", "{}")];
     let written = |name: &str| json!({"functionCall": {"name": name, "args": {}}});
     let mut first = written("a");
-    assert_eq!(
-        sent(OLD, history(parallel.clone()))[1]["parts"],
-        json!([first, written("b")])
-    );
+    assert_eq!(sent(OLD, history(parallel.clone()))[1]["parts"], json!([first, written("b")]));
     first["thoughtSignature"] = json!(UNSIGNED);
-    assert_eq!(
-        sent(SIGNS, history(parallel))[1]["parts"],
-        json!([first, written("b")])
-    );
+    assert_eq!(sent(SIGNS, history(parallel))[1]["parts"], json!([first, written("b")]));
     // Of a response's own parallel calls only the first is signed.
     let own = vec![signed(call("a", "{}"), "b3du"), call("b", "{}")];
-    let messages = vec![
-        user("?"),
-        said(SIGNS, own),
-        results(&[("a", "1"), ("b", "2")]),
-    ];
+    let messages = vec![user("?"), said(SIGNS, own), results(&[("a", "1"), ("b", "2")])];
     first["thoughtSignature"] = json!("b3du");
-    assert_eq!(
-        sent(SIGNS, messages)[1]["parts"],
-        json!([first, written("b")])
-    );
+    assert_eq!(sent(SIGNS, messages)[1]["parts"], json!([first, written("b")]));
 }
 
 #[test]
 fn results_stand_in_one_content_in_the_order_of_the_calls() {
     let calls = vec![with(call("a", "{}"), &json!({"id": "c1"})), call("b", "no")];
-    let messages = vec![
-        user("?"),
-        said(OLD, calls),
-        results(&[("b", "2")]),
-        results(&[("a", "1")]),
-        user("And?"),
-    ];
+    let messages = vec![user("?"), said(OLD, calls), results(&[("b", "2")]), results(&[("a", "1")]), user("And?")];
     assert_eq!(
         sent(OLD, messages),
         json!([
@@ -270,14 +219,8 @@ fn failures_of_tools_are_said_as_errors() {
             display_text: String::new(),
         };
         let results = message(Role::Tool, vec![Part::new(Content::ToolResult(result))]);
-        let contents = sent(
-            OLD,
-            vec![user("?"), said(OLD, vec![call("a", "{}")]), results],
-        );
-        assert_eq!(
-            contents[2]["parts"][0]["functionResponse"]["response"], expected,
-            "{outcome:?}"
-        );
+        let contents = sent(OLD, vec![user("?"), said(OLD, vec![call("a", "{}")]), results]);
+        assert_eq!(contents[2]["parts"][0]["functionResponse"]["response"], expected, "{outcome:?}");
     }
 }
 
@@ -299,10 +242,7 @@ fn user_and_model_take_turns_and_instructions_in_between_are_a_users() {
         json!([
             content("user", &[text("[The conversation begins.]")]),
             content("model", &[text("Welcome."), text("No.")]),
-            content(
-                "user",
-                &[text("a"), text("[Instructions]\nIn French."), text("b")]
-            ),
+            content("user", &[text("a"), text("[Instructions]\nIn French."), text("b")]),
         ])
     );
 }
@@ -322,15 +262,9 @@ fn items_of_the_service_go_back_and_those_of_others_do_not() {
         let parts = vec![item("main"), item("other"), Part::text("Done.")];
         vec![user("?"), said(model, parts), user("!")]
     };
-    assert_eq!(
-        sent(OLD, messages(OLD))[1]["parts"],
-        json!([code, text("Done.")])
-    );
+    assert_eq!(sent(OLD, messages(OLD))[1]["parts"], json!([code, text("Done.")]));
     let unsigned = json!({"executableCode": {"code": "1"}});
-    assert_eq!(
-        sent(OLD, messages(SIGNS))[1]["parts"],
-        json!([unsigned, text("Done.")])
-    );
+    assert_eq!(sent(OLD, messages(SIGNS))[1]["parts"], json!([unsigned, text("Done.")]));
     let left_out = encoded(&prompt(OLD, messages(OLD))).left_out;
     assert_eq!(left_out.len(), 1);
     assert_eq!(left_out[0].part, Some(1));
@@ -351,14 +285,9 @@ fn a_picture_whose_content_was_not_kept_does_not_go_back() {
     let encoded = encoded(&prompt(OLD, vec![user("?"), said(OLD, parts), user("!")]));
     let body: Value = serde_json::from_slice(&encoded.body).expect("JSON");
     assert_eq!(body["contents"][1]["parts"], json!([whole]));
-    let [note] = encoded.left_out.as_slice() else {
-        panic!("{:?}", encoded.left_out)
-    };
+    let [note] = encoded.left_out.as_slice() else { panic!("{:?}", encoded.left_out) };
     assert_eq!(note.part, Some(1));
-    assert_eq!(
-        note.text,
-        "The content of the item was too large to be kept."
-    );
+    assert_eq!(note.text, "The content of the item was too large to be kept.");
 }
 
 #[test]
@@ -376,11 +305,7 @@ fn medium(media_type: &str, contents: &mut Contents) -> Media {
     contents.insert(id.clone(), bytes.to_vec().into());
     Media {
         media_type: media_type.to_owned(),
-        source: Source::Blob(BlobRef {
-            id,
-            bytes: bytes.len() as u64,
-            pixels: None,
-        }),
+        source: Source::Blob(BlobRef { id, bytes: bytes.len() as u64, pixels: None }),
         filename: String::new(),
     }
 }
@@ -398,34 +323,22 @@ fn media_of_results_stand_in_them_where_the_model_takes_that() {
     let result = ToolResult {
         call: CallId::new("a"),
         name: "a".to_owned(),
-        parts: vec![
-            "seen".into(),
-            OutputPart::Media(picture.clone()),
-            OutputPart::Media(sound.clone()),
-        ],
+        parts: vec!["seen".into(), OutputPart::Media(picture.clone()), OutputPart::Media(sound.clone())],
         outcome: ToolOutcome::Success,
         truncation: None,
         display_text: String::new(),
     };
     let sent = |model: &str| {
-        let results = message(
-            Role::Tool,
-            vec![Part::new(Content::ToolResult(result.clone()))],
-        );
+        let results = message(Role::Tool, vec![Part::new(Content::ToolResult(result.clone()))]);
         let prompt = Prompt {
             contents: contents.clone(),
-            ..prompt(
-                model,
-                vec![user("?"), said(model, vec![call("a", "{}")]), results],
-            )
+            ..prompt(model, vec![user("?"), said(model, vec![call("a", "{}")]), results])
         };
         body(&prompt)["contents"][2]["parts"].take()
     };
     let from = |title: &str| text(&format!("[From the result of a: {title}]"));
     let later = |titles: &[&str]| {
-        let later = titles
-            .iter()
-            .map(|title| format!("\n[{title}: shown after the results]"));
+        let later = titles.iter().map(|title| format!("\n[{title}: shown after the results]"));
         format!("seen{}", later.collect::<String>())
     };
     assert_eq!(
@@ -462,10 +375,7 @@ fn media_of_users_are_sent_as_content_or_as_an_address() {
     };
     let missing = medium("image/png", &mut Contents::default());
     let parts = [file, video, missing].map(|media| Part::new(Content::Media(media)));
-    let prompt = Prompt {
-        contents,
-        ..prompt(OLD, vec![message(Role::User, parts.to_vec())])
-    };
+    let prompt = Prompt { contents, ..prompt(OLD, vec![message(Role::User, parts.to_vec())]) };
     assert_eq!(
         body(&prompt)["contents"][0]["parts"],
         json!([
@@ -478,11 +388,7 @@ fn media_of_users_are_sent_as_content_or_as_an_address() {
 
 /// The settings that are sent to a model.
 fn settings(model: &str, generation: Generation) -> Value {
-    let prompt = Prompt {
-        generation,
-        tools: vec![tool("look")],
-        ..prompt(model, vec![user("?")])
-    };
+    let prompt = Prompt { generation, tools: vec![tool("look")], ..prompt(model, vec![user("?")]) };
     let mut body = body(&prompt);
     let body = body.as_object_mut().expect("an object");
     for content in ["contents", "tools"] {
@@ -517,20 +423,10 @@ fn settings_are_sent_under_the_names_of_the_service() {
             "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}},
         })
     );
-    for (choice, mode) in [
-        (ToolChoice::Auto, "AUTO"),
-        (ToolChoice::None, "NONE"),
-        (ToolChoice::Required, "ANY"),
-    ] {
-        let generation = Generation {
-            tool_choice: Some(choice),
-            ..Generation::default()
-        };
+    for (choice, mode) in [(ToolChoice::Auto, "AUTO"), (ToolChoice::None, "NONE"), (ToolChoice::Required, "ANY")] {
+        let generation = Generation { tool_choice: Some(choice), ..Generation::default() };
         let sent = settings(OLD, generation);
-        assert_eq!(
-            sent["toolConfig"]["functionCallingConfig"],
-            json!({"mode": mode})
-        );
+        assert_eq!(sent["toolConfig"]["functionCallingConfig"], json!({"mode": mode}));
     }
 }
 
@@ -559,17 +455,10 @@ fn each_generation_is_asked_to_think_in_its_own_way() {
         ("gemini-2.0-flash", Some(off), None, none()),
     ];
     for (model, reasoning_effort, reasoning_budget_tokens, expected) in table {
-        let wanted = Generation {
-            reasoning_effort,
-            reasoning_budget_tokens,
-            ..Generation::default()
-        };
+        let wanted = Generation { reasoning_effort, reasoning_budget_tokens, ..Generation::default() };
         let fitted = options::nearest_supported(&ModelInfo::unknown(model), &wanted);
         let sent = settings(model, fitted);
-        assert_eq!(
-            sent["generationConfig"]["thinkingConfig"], expected,
-            "{model} {wanted:?}"
-        );
+        assert_eq!(sent["generationConfig"]["thinkingConfig"], expected, "{model} {wanted:?}");
     }
 }
 
@@ -623,33 +512,18 @@ fn what_the_model_cannot_take_is_reported() {
     };
     assert_eq!(
         refused("gemini-2.0-flash", &everything),
-        [
-            Setting::StopSequences,
-            Setting::ReasoningEffort,
-            Setting::ReasoningBudget,
-            Setting::ParallelToolCalls,
-        ]
+        [Setting::StopSequences, Setting::ReasoningEffort, Setting::ReasoningBudget, Setting::ParallelToolCalls,]
     );
-    assert_eq!(
-        refused(OLD, &everything),
-        [Setting::StopSequences, Setting::ParallelToolCalls]
-    );
+    assert_eq!(refused(OLD, &everything), [Setting::StopSequences, Setting::ParallelToolCalls]);
     assert_eq!(
         refused(SIGNS, &everything),
-        [
-            Setting::StopSequences,
-            Setting::ReasoningBudget,
-            Setting::ParallelToolCalls
-        ]
+        [Setting::StopSequences, Setting::ReasoningBudget, Setting::ParallelToolCalls]
     );
 }
 
 #[test]
 fn the_question_for_a_count_has_the_form_of_its_service() {
-    let prompt = Prompt {
-        system: vec!["Be brief.".to_owned()],
-        ..prompt(OLD, vec![user("?")])
-    };
+    let prompt = Prompt { system: vec!["Be brief.".to_owned()], ..prompt(OLD, vec![user("?")]) };
     let ask = |vertex: bool| -> Value {
         let question = encode::count_request(&prompt, &manner(OLD), vertex);
         serde_json::from_slice(&question).expect("JSON")

@@ -9,14 +9,8 @@ use super::*;
 /// Recorded errors whose kind does not follow from the status alone: a part of the message, and the
 /// kind.
 const SPECIAL: &[(&str, Kind)] = &[
-    (
-        "You exceeded your current quota, please check your plan and billing",
-        Kind::RateLimited,
-    ),
-    (
-        "You exceeded your current quota, please check your plan.",
-        Kind::RateLimited,
-    ),
+    ("You exceeded your current quota, please check your plan and billing", Kind::RateLimited),
+    ("You exceeded your current quota, please check your plan.", Kind::RateLimited),
     ("API key not valid", Kind::Auth),
     ("Incorrect API key provided. You can obtain", Kind::Auth),
     ("tools param requires --jinja flag", Kind::BadRequest),
@@ -24,10 +18,7 @@ const SPECIAL: &[(&str, Kind)] = &[
     ("Cannot use both json_schema and grammar", Kind::BadRequest),
     ("exceeds the available context size", Kind::TooLong),
     ("Tool call validation failed", Kind::Broken),
-    (
-        "Tool choice is required, but model did not call a tool",
-        Kind::Broken,
-    ),
+    ("Tool choice is required, but model did not call a tool", Kind::Broken),
 ];
 
 fn expected(entry: &Value, message: &str) -> Kind {
@@ -47,21 +38,15 @@ fn expected(entry: &Value, message: &str) -> Kind {
 #[test]
 fn recorded_errors_of_every_service_are_classified() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/providers/errors.json");
-    let entries: Vec<Value> =
-        serde_json::from_slice(&fs::read(file).expect("the errors")).expect("JSON");
+    let entries: Vec<Value> = serde_json::from_slice(&fs::read(file).expect("the errors")).expect("JSON");
     assert_eq!(entries.len(), 103);
     for entry in &entries {
         let said = ReportedError::of_json(&entry["body"]);
-        let status = entry["status"]
-            .as_u64()
-            .and_then(|status| u16::try_from(status).ok());
+        let status = entry["status"].as_u64().and_then(|status| u16::try_from(status).ok());
         let in_stream = entry["where"] == "in_stream" || status == Some(200);
         // Bodies of unknown status belong to rejected requests.
-        let place = if in_stream {
-            ErrorSource::Stream
-        } else {
-            ErrorSource::Body(status.or(said.status).unwrap_or(400))
-        };
+        let place =
+            if in_stream { ErrorSource::Stream } else { ErrorSource::Body(status.or(said.status).unwrap_or(400)) };
         let fault = fault(place, &said);
         assert_eq!(fault.kind, expected(entry, &said.message), "{entry}");
         assert!(!fault.message.is_empty(), "{entry}");
@@ -70,11 +55,7 @@ fn recorded_errors_of_every_service_are_classified() {
 
 fn check(place: ErrorSource, body: &Value, kind: Kind, should_retry: Option<bool>) {
     let fault = fault(place, &ReportedError::of_json(body));
-    assert_eq!(
-        (fault.kind, fault.should_retry),
-        (kind, should_retry),
-        "{place:?} {body}"
-    );
+    assert_eq!((fault.kind, fault.should_retry), (kind, should_retry), "{place:?} {body}");
 }
 
 #[test]
@@ -101,12 +82,7 @@ fn http_status_decides_where_the_message_does_not() {
         (204, Kind::Broken, None),
     ];
     for (status, kind, should_retry) in table {
-        check(
-            ErrorSource::Body(status),
-            &json!({"error": {"message": "Something."}}),
-            kind,
-            should_retry,
-        );
+        check(ErrorSource::Body(status), &json!({"error": {"message": "Something."}}), kind, should_retry);
     }
 }
 
@@ -115,45 +91,14 @@ fn a_rate_limit_message_is_not_context_overflow() {
     let said = |message: &str| json!({"error": {"message": message}});
     let rates = "Rate limit reached for tokens per minute: too many tokens, please wait";
     check(ErrorSource::Body(400), &said(rates), Kind::BadRequest, None);
-    check(
-        ErrorSource::Body(429),
-        &said("too many tokens"),
-        Kind::RateLimited,
-        None,
-    );
+    check(ErrorSource::Body(429), &said("too many tokens"), Kind::RateLimited, None);
     check(ErrorSource::Stream, &said(rates), Kind::RateLimited, None);
-    check(
-        ErrorSource::Stream,
-        &said("too many tokens"),
-        Kind::TooLong,
-        None,
-    );
-    check(
-        ErrorSource::Body(400),
-        &said("too many tokens"),
-        Kind::TooLong,
-        None,
-    );
-    check(
-        ErrorSource::Body(500),
-        &said("too many tokens"),
-        Kind::Overloaded,
-        None,
-    );
-    let output =
-        "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for x";
-    check(
-        ErrorSource::Body(400),
-        &said(output),
-        Kind::BadRequest,
-        None,
-    );
-    check(
-        ErrorSource::Body(400),
-        &said("max_completion_tokens is too large: 99"),
-        Kind::BadRequest,
-        None,
-    );
+    check(ErrorSource::Stream, &said("too many tokens"), Kind::TooLong, None);
+    check(ErrorSource::Body(400), &said("too many tokens"), Kind::TooLong, None);
+    check(ErrorSource::Body(500), &said("too many tokens"), Kind::Overloaded, None);
+    let output = "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for x";
+    check(ErrorSource::Body(400), &said(output), Kind::BadRequest, None);
+    check(ErrorSource::Body(400), &said("max_completion_tokens is too large: 99"), Kind::BadRequest, None);
     let text = json!({"error": {"message": "Invalid 'x': string too long.", "code": "string_above_max_length"}});
     check(ErrorSource::Body(400), &text, Kind::BadRequest, None);
 }
@@ -174,17 +119,13 @@ fn a_request_size_error_is_context_overflow() {
             check(ErrorSource::Body(status), &said(words), Kind::TooLong, None);
         }
     }
-    let typed = json!({"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}});
+    let typed =
+        json!({"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}});
     check(ErrorSource::Body(413), &typed, Kind::TooLong, None);
     check(ErrorSource::Stream, &typed, Kind::TooLong, None);
-    let page = ReportedError::of_body(
-        b"<html><head><title>413 Request Entity Too Large</title></head></html>",
-    );
+    let page = ReportedError::of_body(b"<html><head><title>413 Request Entity Too Large</title></head></html>");
     assert_eq!(fault(ErrorSource::Body(413), &page).kind, Kind::TooLong);
-    for words in [
-        "The image is too large: at most 5 MB",
-        "the value of `n` is too large",
-    ] {
+    for words in ["The image is too large: at most 5 MB", "the value of `n` is too large"] {
         check(ErrorSource::Body(400), &said(words), Kind::BadRequest, None);
     }
 }
@@ -192,36 +133,23 @@ fn a_request_size_error_is_context_overflow() {
 #[test]
 fn an_exhausted_quota_is_permanent() {
     let quota = json!({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}});
-    check(
-        ErrorSource::Body(429),
-        &quota,
-        Kind::RateLimited,
-        Some(false),
-    );
+    check(ErrorSource::Body(429), &quota, Kind::RateLimited, Some(false));
     check(ErrorSource::Stream, &quota, Kind::RateLimited, Some(false));
 }
 
 #[test]
 fn flagged_input_is_not_an_authentication_error() {
-    let flagged = json!({"error": {"message": "Flagged", "code": 403, "metadata": {"reasons": ["x"], "flagged_input": "y"}}});
+    let flagged =
+        json!({"error": {"message": "Flagged", "code": 403, "metadata": {"reasons": ["x"], "flagged_input": "y"}}});
     check(ErrorSource::Body(403), &flagged, Kind::BadRequest, None);
 }
 
 #[test]
 fn an_empty_400_or_413_response_is_context_overflow() {
-    for (status, kind) in [
-        (400, Kind::TooLong),
-        (413, Kind::TooLong),
-        (401, Kind::Auth),
-        (500, Kind::Overloaded),
-    ] {
+    for (status, kind) in [(400, Kind::TooLong), (413, Kind::TooLong), (401, Kind::Auth), (500, Kind::Overloaded)] {
         let fault = fault(ErrorSource::Body(status), &ReportedError::of_body(b""));
         assert_eq!(fault.kind, kind, "{status}");
-        assert!(
-            fault.message.contains(&status.to_string()),
-            "{}",
-            fault.message
-        );
+        assert!(fault.message.contains(&status.to_string()), "{}", fault.message);
     }
 }
 
@@ -294,32 +222,17 @@ fn limits_of_parameters_images_tools_and_rates_are_not_context_overflow() {
     let said = |words: &str| json!({"error": {"message": words}});
     for words in NEAR_MISSES {
         for status in [400, 422] {
-            check(
-                ErrorSource::Body(status),
-                &said(words),
-                Kind::BadRequest,
-                None,
-            );
+            check(ErrorSource::Body(status), &said(words), Kind::BadRequest, None);
         }
         check(ErrorSource::Stream, &said(words), Kind::Broken, None);
     }
     for words in RATES {
         check(ErrorSource::Body(400), &said(words), Kind::BadRequest, None);
-        check(
-            ErrorSource::Body(429),
-            &said(words),
-            Kind::RateLimited,
-            None,
-        );
+        check(ErrorSource::Body(429), &said(words), Kind::RateLimited, None);
         check(ErrorSource::Stream, &said(words), Kind::RateLimited, None);
     }
     for words in TOO_LONG {
-        for place in [
-            ErrorSource::Body(400),
-            ErrorSource::Body(413),
-            ErrorSource::Body(422),
-            ErrorSource::Stream,
-        ] {
+        for place in [ErrorSource::Body(400), ErrorSource::Body(413), ErrorSource::Body(422), ErrorSource::Stream] {
             check(place, &said(words), Kind::TooLong, None);
         }
     }
@@ -329,7 +242,8 @@ fn limits_of_parameters_images_tools_and_rates_are_not_context_overflow() {
 
 #[test]
 fn permanent_errors_are_recognized_whatever_their_status() {
-    let error = |message: &str, kind: &str, code: Value| json!({"error": {"message": message, "type": kind, "code": code}});
+    let error =
+        |message: &str, kind: &str, code: Value| json!({"error": {"message": message, "type": kind, "code": code}});
     let groq = "Request too large for model `llama` in organization `org` service tier `on_demand` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message size and try again.";
     let openai = "Request too large for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Requested 40000. The input or output tokens must be reduced in order to run successfully.";
     let limited = json!("rate_limit_exceeded");
@@ -344,71 +258,22 @@ fn permanent_errors_are_recognized_whatever_their_status() {
                 Value::Null,
             ),
         ),
-        (
-            429,
-            error(
-                "Your account org-1 is suspended due to insufficient balance",
-                "",
-                Value::Null,
-            ),
-        ),
-        (
-            403,
-            error("Your account has been deactivated", "", Value::Null),
-        ),
-        (
-            429,
-            error(
-                "Insufficient balance or no resource package. Please recharge.",
-                "",
-                json!("1113"),
-            ),
-        ),
-        (
-            400,
-            error(
-                "Your credit balance is too low to access the API.",
-                "invalid_request_error",
-                Value::Null,
-            ),
-        ),
-        (
-            402,
-            error(
-                "Insufficient Balance",
-                "unknown_error",
-                json!("invalid_request_error"),
-            ),
-        ),
+        (429, error("Your account org-1 is suspended due to insufficient balance", "", Value::Null)),
+        (403, error("Your account has been deactivated", "", Value::Null)),
+        (429, error("Insufficient balance or no resource package. Please recharge.", "", json!("1113"))),
+        (400, error("Your credit balance is too low to access the API.", "invalid_request_error", Value::Null)),
+        (402, error("Insufficient Balance", "unknown_error", json!("invalid_request_error"))),
     ] {
-        check(
-            ErrorSource::Body(status),
-            &body,
-            Kind::RateLimited,
-            Some(false),
-        );
+        check(ErrorSource::Body(status), &body, Kind::RateLimited, Some(false));
         check(ErrorSource::Stream, &body, Kind::RateLimited, Some(false));
     }
     // A limit that was reached temporarily.
     let reached = "Rate limit reached for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.";
-    check(
-        ErrorSource::Body(429),
-        &error(reached, "tokens", limited),
-        Kind::RateLimited,
-        None,
-    );
+    check(ErrorSource::Body(429), &error(reached, "tokens", limited), Kind::RateLimited, None);
     let gemini = "You exceeded your current quota, please check your plan and billing details.";
-    check(
-        ErrorSource::Body(429),
-        &error(gemini, "", Value::Null),
-        Kind::RateLimited,
-        None,
-    );
+    check(ErrorSource::Body(429), &error(gemini, "", Value::Null), Kind::RateLimited, None);
     for (quota, retry) in [
-        (
-            "GenerateRequestsPerDayPerProjectPerModel-FreeTier",
-            Some(false),
-        ),
+        ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", Some(false)),
         ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", None),
     ] {
         let body = json!({"error": {"code": 429, "message": gemini, "status": "RESOURCE_EXHAUSTED", "details": [
@@ -420,24 +285,15 @@ fn permanent_errors_are_recognized_whatever_their_status() {
         "Failed to initialize samplers: failed to parse grammar",
         "After the optional system message, conversation roles must alternate user/assistant",
     ] {
-        check(
-            ErrorSource::Body(500),
-            &error(words, "server_error", json!(500)),
-            Kind::BadRequest,
-            None,
-        );
+        check(ErrorSource::Body(500), &error(words, "server_error", json!(500)), Kind::BadRequest, None);
     }
 }
 
 #[test]
 fn an_upstream_error_of_a_gateway_is_classified_as_text_or_json() {
-    let raw = json!({"error": {"message": "prompt is too long: 9 tokens > 8 maximum", "code": "context_length_exceeded"}});
-    for raw in [
-        raw.clone(),
-        json!(raw.to_string()),
-        json!("prompt is too long"),
-        json!([raw]),
-    ] {
+    let raw =
+        json!({"error": {"message": "prompt is too long: 9 tokens > 8 maximum", "code": "context_length_exceeded"}});
+    for raw in [raw.clone(), json!(raw.to_string()), json!("prompt is too long"), json!([raw])] {
         let body = json!({"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}});
         check(ErrorSource::Body(400), &body, Kind::TooLong, None);
         check(ErrorSource::Stream, &body, Kind::TooLong, None);

@@ -24,14 +24,7 @@ fn check(pieces: &[&str], expected: &str, replaced: bool) {
     let mut end = Text::default();
     joiner.close(&mut end);
     add(end);
-    assert_eq!(
-        whole,
-        Text {
-            text: expected.to_owned(),
-            replaced
-        },
-        "{pieces:?}"
-    );
+    assert_eq!(whole, Text { text: expected.to_owned(), replaced }, "{pieces:?}");
 }
 
 #[test]
@@ -109,14 +102,8 @@ fn strings_and_numbers_are_read_in_either_form() {
 fn a_value_with_lone_surrogates_is_read_with_replacements() {
     let table = [
         (r#"{"a":"\ud83d"}"#, Some(json!({"a": "\u{fffd}"}))),
-        (
-            r#"{"a":"\ud83d\ude00\ude00é"}"#,
-            Some(json!({"a": "😀\u{fffd}é"})),
-        ),
-        (
-            r#"["\\ud83d","\ud83d\\"]"#,
-            Some(json!(["\\ud83d", "\u{fffd}\\"])),
-        ),
+        (r#"{"a":"\ud83d\ude00\ude00é"}"#, Some(json!({"a": "😀\u{fffd}é"}))),
+        (r#"["\\ud83d","\ud83d\\"]"#, Some(json!(["\\ud83d", "\u{fffd}\\"]))),
         (r#"{"\udc00":1}"#, Some(json!({"\u{fffd}": 1}))),
         ("{\"a\":\"\\", None),
         ("{\"a\":\"\\é", None),

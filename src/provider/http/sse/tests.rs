@@ -19,20 +19,11 @@ fn check(stream: &[u8], expected: &[(&str, &str)]) {
     let shown = String::from_utf8_lossy(stream).into_owned();
     for cut in 0..=stream.len() {
         let events = read([&stream[..cut], &stream[cut..]]);
-        let events: Vec<_> = events
-            .iter()
-            .map(|event| (event.name.as_str(), event.data.as_str()))
-            .collect();
+        let events: Vec<_> = events.iter().map(|event| (event.name.as_str(), event.data.as_str())).collect();
         assert_eq!(events, expected, "{shown:?} cut at {cut}");
     }
-    let bytes: Vec<_> = read(stream.chunks(1))
-        .into_iter()
-        .map(|event| (event.name, event.data))
-        .collect();
-    let bytes: Vec<_> = bytes
-        .iter()
-        .map(|(name, data)| (name.as_str(), data.as_str()))
-        .collect();
+    let bytes: Vec<_> = read(stream.chunks(1)).into_iter().map(|event| (event.name, event.data)).collect();
+    let bytes: Vec<_> = bytes.iter().map(|(name, data)| (name.as_str(), data.as_str())).collect();
     assert_eq!(bytes, expected, "{shown:?} byte by byte");
 }
 
@@ -47,14 +38,8 @@ fn lines_end_in_any_way_and_an_event_with_a_blank_one() {
 
 #[test]
 fn fields_are_read_as_the_standard_says() {
-    check(
-        b"data:a\ndata: b\ndata\ndata:  c\n\n",
-        &[("", "a\nb\n\n c")],
-    );
-    check(
-        b"event: error\ndata: {}\n\ndata: x\n\n",
-        &[("error", "{}"), ("", "x")],
-    );
+    check(b"data:a\ndata: b\ndata\ndata:  c\n\n", &[("", "a\nb\n\n c")]);
+    check(b"event: error\ndata: {}\n\ndata: x\n\n", &[("error", "{}"), ("", "x")]);
     check(b"event: lost\n\ndata: x\n\n", &[("", "x")]);
     check(b"id: 7\nretry: 10\nnonsense\ndata: x\n\n", &[("", "x")]);
     check(b"data\n\n", &[("", "")]);
@@ -63,15 +48,9 @@ fn fields_are_read_as_the_standard_says() {
 
 #[test]
 fn comments_and_a_byte_order_mark_are_skipped() {
-    check(
-        b": OPENROUTER PROCESSING\n\n:\n\ndata: a\n: keepalive\ndata: b\n\n",
-        &[("", "a\nb")],
-    );
+    check(b": OPENROUTER PROCESSING\n\n:\n\ndata: a\n: keepalive\ndata: b\n\n", &[("", "a\nb")]);
     check(b"\xef\xbb\xbfdata: a\n\n", &[("", "a")]);
-    check(
-        b"\xef\xbb\xbf: hi\n\xef\xbb\xbfdata: a\n\ndata: b\n\n",
-        &[("", "b")],
-    );
+    check(b"\xef\xbb\xbf: hi\n\xef\xbb\xbfdata: a\n\ndata: b\n\n", &[("", "b")]);
 }
 
 #[test]
@@ -93,10 +72,7 @@ fn sse_events_and_lines_have_a_maximum_size() {
     let fits = |stream: &[u8]| {
         let mut reader = Reader::new(16);
         let mut events = Vec::new();
-        stream
-            .chunks(3)
-            .try_for_each(|piece| reader.push(piece, &mut events))
-            .map(|()| events.len())
+        stream.chunks(3).try_for_each(|piece| reader.push(piece, &mut events)).map(|()| events.len())
     };
     assert_eq!(fits(b"data: 0123456789\n\n"), Ok(1));
     assert_eq!(fits(b"data: 0123456789a\n\n"), Err(TooLarge(16)));

@@ -13,26 +13,16 @@ fn ends(reason: &str) -> Value {
 }
 
 fn call(index: u32, id: &str, name: &str) -> Chunk {
-    Chunk::ToolCall {
-        index,
-        id: id.to_owned(),
-        name: name.to_owned(),
-    }
+    Chunk::ToolCall { index, id: id.to_owned(), name: name.to_owned() }
 }
 
 fn input(index: u32, json: &str) -> Chunk {
-    Chunk::ToolInput {
-        index,
-        json: json.to_owned(),
-    }
+    Chunk::ToolInput { index, json: json.to_owned() }
 }
 
 /// The chunks for fragments of calls, without the end.
 fn fragments(fragments: &[Value]) -> Vec<Chunk> {
-    let mut payloads: Vec<Value> = fragments
-        .iter()
-        .map(|fragment| delta(json!({"tool_calls": [fragment]})))
-        .collect();
+    let mut payloads: Vec<Value> = fragments.iter().map(|fragment| delta(json!({"tool_calls": [fragment]}))).collect();
     payloads.push(ends("tool_calls"));
     let mut seen = chunks("compatible", &payloads);
     seen.pop();
@@ -53,14 +43,8 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
             vec![call(0, "a", "look"), input(0, "{"), input(0, "}")],
         ),
         // The whole call at once, with and without a number.
-        (
-            vec![json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "{}"}})],
-            whole.to_vec(),
-        ),
-        (
-            vec![json!({"id": "a", "function": {"name": "look", "arguments": "{}"}})],
-            whole.to_vec(),
-        ),
+        (vec![json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "{}"}})], whole.to_vec()),
+        (vec![json!({"id": "a", "function": {"name": "look", "arguments": "{}"}})], whole.to_vec()),
         // A later empty or null id and name.
         (
             vec![
@@ -77,13 +61,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
                 json!({"function": {"arguments": "}"}}),
                 json!({"id": "b", "function": {"name": "look", "arguments": "{}"}}),
             ],
-            vec![
-                call(0, "a", "look"),
-                input(0, "{"),
-                input(0, "}"),
-                call(1, "b", "look"),
-                input(1, "{}"),
-            ],
+            vec![call(0, "a", "look"), input(0, "{"), input(0, "}"), call(1, "b", "look"), input(1, "{}")],
         ),
         // No number and no id: every name starts a call.
         (
@@ -91,12 +69,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
                 json!({"function": {"name": "look", "arguments": "{}"}}),
                 json!({"function": {"name": "look", "arguments": "{}"}}),
             ],
-            vec![
-                call(0, "", "look"),
-                input(0, "{}"),
-                call(1, "", "look"),
-                input(1, "{}"),
-            ],
+            vec![call(0, "", "look"), input(0, "{}"), call(1, "", "look"), input(1, "{}")],
         ),
         // The same number for every call.
         (
@@ -104,12 +77,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
                 json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "{}"}}),
                 json!({"index": 0, "id": "b", "function": {"name": "fly", "arguments": "{}"}}),
             ],
-            vec![
-                call(0, "a", "look"),
-                input(0, "{}"),
-                call(1, "b", "fly"),
-                input(1, "{}"),
-            ],
+            vec![call(0, "a", "look"), input(0, "{}"), call(1, "b", "fly"), input(1, "{}")],
         ),
         // Numbers that do not start at 0, and interleaved fragments of two calls.
         (
@@ -119,14 +87,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
                 json!({"index": 7, "function": {"arguments": "}"}}),
                 json!({"index": 3, "function": {"arguments": "}"}}),
             ],
-            vec![
-                call(0, "a", "look"),
-                input(0, "{"),
-                call(1, "b", "fly"),
-                input(1, "{"),
-                input(0, "}"),
-                input(1, "}"),
-            ],
+            vec![call(0, "a", "look"), input(0, "{"), call(1, "b", "fly"), input(1, "{"), input(0, "}"), input(1, "}")],
         ),
         // The name after the start of the arguments.
         (
@@ -138,15 +99,10 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
         ),
         // The arguments as an object.
         (
-            vec![
-                json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": {"n": 1}}}),
-            ],
+            vec![json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": {"n": 1}}})],
             vec![call(0, "a", "look"), input(0, "{\"n\":1}")],
         ),
-        (
-            vec![json!({"index": 0, "id": "a", "function": {"name": "look"}})],
-            vec![call(0, "a", "look")],
-        ),
+        (vec![json!({"index": 0, "id": "a", "function": {"name": "look"}})], vec![call(0, "a", "look")]),
         (
             vec![
                 json!({"index": 0, "id": "a", "function": {"name": "look"}}),
@@ -179,12 +135,7 @@ fn tool_call_fragments_are_matched_whatever_the_json_types() {
                 json!({"index": 0, "function": {"name": "look", "arguments": "{}"}}),
                 json!({"index": 0, "function": {"name": "fly", "arguments": "{}"}}),
             ],
-            vec![
-                call(0, "", "look"),
-                input(0, "{}"),
-                call(1, "", "fly"),
-                input(1, "{}"),
-            ],
+            vec![call(0, "", "look"), input(0, "{}"), call(1, "", "fly"), input(1, "{}")],
         ),
         // A number as a string, an id as a number.
         (
@@ -207,38 +158,24 @@ fn tool_call_fragments_are_matched_whatever_the_json_types() {
 
 #[test]
 fn a_tool_call_without_a_name_is_an_error() {
-    let nameless =
-        delta(json!({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "{}"}}]}));
+    let nameless = delta(json!({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "{}"}}]}));
     let fault = fault("compatible", &stream(&[nameless, ends("tool_calls")]));
     assert_eq!(
         (fault.kind, fault.message.as_str()),
-        (
-            Kind::Broken,
-            "the response contains a tool call without a name"
-        )
+        (Kind::Broken, "the response contains a tool call without a name")
     );
-    let piece =
-        delta(json!({"tool_calls": [{"index": 0, "function": {"arguments": "x".repeat(40_000)}}]}));
+    let piece = delta(json!({"tool_calls": [{"index": 0, "function": {"arguments": "x".repeat(40_000)}}]}));
     let fault = self::fault("compatible", &stream(&[piece.clone(), piece]));
-    assert_eq!(
-        fault.message,
-        "received the arguments of a tool call without its name"
-    );
+    assert_eq!(fault.message, "received the arguments of a tool call without its name");
 }
 
 #[test]
 fn a_signature_of_a_call_is_attached_to_it() {
     let extra = json!({"google": {"thought_signature": "s"}});
-    let signed = json!({"index": 0, "id": "a", "extra_content": extra, "function": {"name": "look", "arguments": "{}"}});
+    let signed =
+        json!({"index": 0, "id": "a", "extra_content": extra, "function": {"name": "look", "arguments": "{}"}});
     let attached = json!({"openai": {"extra_content": extra}}).to_string();
-    assert_eq!(
-        fragments(&[signed]),
-        [
-            call(0, "a", "look"),
-            input(0, "{}"),
-            Chunk::PartMetadata(attached)
-        ]
-    );
+    assert_eq!(fragments(&[signed]), [call(0, "a", "look"), input(0, "{}"), Chunk::PartMetadata(attached)]);
 }
 
 #[test]
@@ -253,19 +190,8 @@ fn every_reasoning_field_is_read_as_reasoning() {
         json!({"content": [{"type": "thinking", "thinking": "Hm."}, {"type": "reference", "reference_ids": [1]}]}),
     ];
     for given in table {
-        let seen = chunks(
-            "compatible",
-            &[
-                delta(given.clone()),
-                delta(json!({"content": "Yes."})),
-                ends("stop"),
-            ],
-        );
-        assert_eq!(
-            seen[..2],
-            [think(), Chunk::Text("Yes.".to_owned())],
-            "{given}"
-        );
+        let seen = chunks("compatible", &[delta(given.clone()), delta(json!({"content": "Yes."})), ends("stop")]);
+        assert_eq!(seen[..2], [think(), Chunk::Text("Yes.".to_owned())], "{given}");
     }
 }
 
@@ -277,36 +203,21 @@ fn details_of_reasoning_are_attached_to_the_reasoning_before_them() {
         &[
             delta(json!({"reasoning": "One ", "reasoning_details": [piece("One ")]})),
             delta(json!({"reasoning": "two.", "reasoning_details": [piece("two.")]})),
-            delta(
-                json!({"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "s"}]}),
-            ),
+            delta(json!({"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "s"}]})),
             delta(json!({"content": "Three."})),
-            delta(
-                json!({"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "x"}]}),
-            ),
+            delta(json!({"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "x"}]})),
             ends("stop"),
         ],
     ));
     let details = |part: &Part| -> Value {
-        part.provider_metadata
-            .as_deref()
-            .map_or(Value::Null, |json| {
-                serde_json::from_str(json).expect("JSON")
-            })
+        part.provider_metadata.as_deref().map_or(Value::Null, |json| serde_json::from_str(json).expect("JSON"))
     };
     assert_eq!(answer.parts.len(), 3);
-    let whole =
-        json!([{"type": "reasoning.text", "index": 0, "text": "One two.", "signature": "s"}]);
-    assert_eq!(
-        details(&answer.parts[0])["openai"]["reasoning_details"],
-        whole
-    );
+    let whole = json!([{"type": "reasoning.text", "index": 0, "text": "One two.", "signature": "s"}]);
+    assert_eq!(details(&answer.parts[0])["openai"]["reasoning_details"], whole);
     assert_eq!(answer.parts[1].provider_metadata, None);
     let hidden = json!([{"type": "reasoning.encrypted", "index": 1, "data": "x"}]);
-    assert_eq!(
-        details(&answer.parts[2])["openai"]["reasoning_details"],
-        hidden
-    );
+    assert_eq!(details(&answer.parts[2])["openai"]["reasoning_details"], hidden);
 }
 
 #[test]
@@ -321,42 +232,19 @@ fn finish_reasons_are_mapped_to_ours() {
         ("content_filter", None, FinishReason::ContentFilter),
         ("something_new", None, FinishReason::Stop),
         ("stop", Some("MAX_TOKENS"), FinishReason::Length),
-        (
-            "tool_calls",
-            Some("max_output_tokens"),
-            FinishReason::Length,
-        ),
+        ("tool_calls", Some("max_output_tokens"), FinishReason::Length),
         ("tool_calls", Some("completed"), FinishReason::ToolCalls),
-        (
-            "content_filter",
-            Some("length"),
-            FinishReason::ContentFilter,
-        ),
+        ("content_filter", Some("length"), FinishReason::ContentFilter),
     ];
     for (word, native, expected) in table {
-        let end = json!({"choices": [{"delta": {"content": "a"}, "finish_reason": word, "native_finish_reason": native}]});
+        let end =
+            json!({"choices": [{"delta": {"content": "a"}, "finish_reason": word, "native_finish_reason": native}]});
         let seen = chunks("openrouter", &[end]);
-        assert_eq!(
-            (finish(&seen).reason, finish(&seen).provider_reason.as_str()),
-            (expected, word),
-            "{native:?}"
-        );
+        assert_eq!((finish(&seen).reason, finish(&seen).provider_reason.as_str()), (expected, word), "{native:?}");
     }
-    let given_up = fault(
-        "deepseek",
-        &stream(&[
-            delta(json!({"content": "a"})),
-            ends("insufficient_system_resource"),
-        ]),
-    );
-    assert_eq!(
-        (given_up.kind, given_up.code.as_str()),
-        (Kind::Overloaded, "insufficient_system_resource")
-    );
-    assert_eq!(
-        fault("openrouter", &stream(&[ends("error")])).kind,
-        Kind::Broken
-    );
+    let given_up = fault("deepseek", &stream(&[delta(json!({"content": "a"})), ends("insufficient_system_resource")]));
+    assert_eq!((given_up.kind, given_up.code.as_str()), (Kind::Overloaded, "insufficient_system_resource"));
+    assert_eq!(fault("openrouter", &stream(&[ends("error")])).kind, Kind::Broken);
 }
 
 #[test]
@@ -368,22 +256,12 @@ fn an_answer_is_complete_with_its_end_marker_or_a_finish_reason() {
         FinishReason::Stop,
         "said something, and is done"
     );
-    assert_eq!(
-        fault("compatible", &stream(&[])).message,
-        "the response was empty"
-    );
+    assert_eq!(fault("compatible", &stream(&[])).message, "the response was empty");
     for name in ["openai", "compatible", "perplexity"] {
         let (closed, result) = decode(name, [no_marker(&[said.clone(), ends("stop")]).as_bytes()]);
-        assert_eq!(
-            (finish(&closed).reason, result),
-            (FinishReason::Stop, Ok(())),
-            "{name}"
-        );
+        assert_eq!((finish(&closed).reason, result), (FinishReason::Stop, Ok(())), "{name}");
         let fault = fault(name, &no_marker(std::slice::from_ref(&said)));
-        assert_eq!(
-            (fault.kind, fault.message.as_str()),
-            (Kind::Broken, "the response ended without its end marker")
-        );
+        assert_eq!((fault.kind, fault.message.as_str()), (Kind::Broken, "the response ended without its end marker"));
     }
     assert_eq!(fault("openai", "").kind, Kind::Broken);
 }
@@ -399,19 +277,12 @@ fn the_last_usage_report_wins() {
             json!({"choices": [], "usage": null}),
         ],
         vec![json!({"choices": [], "x_groq": {"usage": usage(9)}})],
-        vec![
-            json!({"usage": usage(9)}),
-            json!({"choices": [], "usage": {"cost": 1}}),
-        ],
+        vec![json!({"usage": usage(9)}), json!({"choices": [], "usage": {"cost": 1}})],
     ];
     for after in table {
         let payloads = [vec![delta(json!({"content": "a"})), ends("stop")], after].concat();
         let seen = chunks("groq", &payloads);
-        assert_eq!(
-            finish(&seen).usage.as_ref().map(|usage| usage.input),
-            Some(9),
-            "{payloads:?}"
-        );
+        assert_eq!(finish(&seen).usage.as_ref().map(|usage| usage.input), Some(9), "{payloads:?}");
     }
     assert_eq!(finish(&chunks("openai", &[ends("stop")])).usage, None);
 }
@@ -419,10 +290,7 @@ fn the_last_usage_report_wins() {
 #[test]
 fn the_tier_that_served_an_answer_is_kept() {
     let begun = |tier: Value| json!({"choices": [], "service_tier": tier});
-    for (tier, expected) in [
-        (json!("flex"), Some(r#"{"openai":{"service_tier":"flex"}}"#)),
-        (Value::Null, None),
-    ] {
+    for (tier, expected) in [(json!("flex"), Some(r#"{"openai":{"service_tier":"flex"}}"#)), (Value::Null, None)] {
         let seen = chunks("openai", &[begun(tier), ends("stop")]);
         assert_eq!(finish(&seen).metadata.as_deref(), expected);
     }
@@ -455,16 +323,12 @@ fn an_error_in_the_stream_ends_it_with_what_it_says() {
             "429",
         ),
         (
-            format!(
-                "{begun}data: {{\"error\":{{\"message\":\"No.\",\"type\":\"server_error\"}}}}\n\n"
-            ),
+            format!("{begun}data: {{\"error\":{{\"message\":\"No.\",\"type\":\"server_error\"}}}}\n\n"),
             Kind::Overloaded,
             "server_error",
         ),
         (
-            format!(
-                "{begun}data: {{\"error\":{{\"message\":\"Context size has been exceeded.\"}}}}\n\n"
-            ),
+            format!("{begun}data: {{\"error\":{{\"message\":\"Context size has been exceeded.\"}}}}\n\n"),
             Kind::TooLong,
             "",
         ),
@@ -475,16 +339,8 @@ fn an_error_in_the_stream_ends_it_with_what_it_says() {
             Kind::TooLong,
             "server_error",
         ),
-        (
-            format!("{begun}data: {{\"object\":\"error\",\"message\":\"No.\",\"type\":\"t\"}}\n\n"),
-            Kind::Broken,
-            "t",
-        ),
-        (
-            format!("{begun}data: {{\"error\":\"No.\"}}\n\n"),
-            Kind::Broken,
-            "",
-        ),
+        (format!("{begun}data: {{\"object\":\"error\",\"message\":\"No.\",\"type\":\"t\"}}\n\n"), Kind::Broken, "t"),
+        (format!("{begun}data: {{\"error\":\"No.\"}}\n\n"), Kind::Broken, ""),
     ];
     for (body, kind, code) in table {
         let fault = fault("openrouter", &body);
@@ -495,69 +351,36 @@ fn an_error_in_the_stream_ends_it_with_what_it_says() {
 #[test]
 fn an_undecodable_chunk_is_reported_without_its_content() {
     let table = [
-        (
-            "data: {\"choices\": [secret]}\n\n",
-            "an event of the stream cannot be read: it is not JSON, at byte 14",
-        ),
+        ("data: {\"choices\": [secret]}\n\n", "an event of the stream cannot be read: it is not JSON, at byte 14"),
         (
             "data: {\"choices\": \"secret\"}\n\n",
             "an event of the stream cannot be read: it has a field of an unexpected type, at byte 19",
         ),
-        (
-            "data: {\"choices\": [\n\n",
-            "an event of the stream cannot be read: it is cut off, at byte 13",
-        ),
+        ("data: {\"choices\": [\n\n", "an event of the stream cannot be read: it is cut off, at byte 13"),
     ];
     for (body, message) in table {
         let fault = fault("openai", body);
         assert_eq!(fault.kind, Kind::Broken);
-        assert_eq!(
-            fault.message.split(", at byte").next(),
-            message.split(", at byte").next()
-        );
+        assert_eq!(fault.message.split(", at byte").next(), message.split(", at byte").next());
         assert!(!fault.message.contains("secret"), "{}", fault.message);
     }
-    let named = format!(
-        "event: ping\ndata: still here\n\n{}",
-        stream(&[ends("stop")])
-    );
-    assert_eq!(
-        decode("openai", [named.as_bytes()]).1,
-        Ok(()),
-        "a foreign event"
-    );
+    let named = format!("event: ping\ndata: still here\n\n{}", stream(&[ends("stop")]));
+    assert_eq!(decode("openai", [named.as_bytes()]).1, Ok(()), "a foreign event");
 }
 
 #[test]
 fn a_legacy_function_call_is_read_unless_tool_calls_repeat_it() {
     let old = |name: Option<&str>, arguments: &str| json!({"name": name, "arguments": arguments});
     let table = [
-        vec![
-            json!({"function_call": old(Some("look"), "{")}),
-            json!({"function_call": old(None, "}")}),
-        ],
-        vec![
-            json!({"function_call": old(Some("look"), "{")}),
-            json!({"function_call": old(Some("look"), "}")}),
-        ],
-        vec![
-            json!({"function_call": old(Some("lo"), "")}),
-            json!({"function_call": old(Some("ok"), "{}")}),
-        ],
+        vec![json!({"function_call": old(Some("look"), "{")}), json!({"function_call": old(None, "}")})],
+        vec![json!({"function_call": old(Some("look"), "{")}), json!({"function_call": old(Some("look"), "}")})],
+        vec![json!({"function_call": old(Some("lo"), "")}), json!({"function_call": old(Some("ok"), "{}")})],
     ];
     for deltas in table {
-        let payloads: Vec<Value> = deltas
-            .into_iter()
-            .map(delta)
-            .chain([ends("function_call")])
-            .collect();
+        let payloads: Vec<Value> = deltas.into_iter().map(delta).chain([ends("function_call")]).collect();
         let answer = assembled(&chunks("compatible", &payloads));
         assert_eq!(
-            (
-                answer.calls.len(),
-                answer.calls[0].name.as_str(),
-                answer.calls[0].arguments.as_str()
-            ),
+            (answer.calls.len(), answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()),
             (1, "look", "{}")
         );
         assert_eq!(answer.finish.reason, FinishReason::ToolCalls);
@@ -566,29 +389,14 @@ fn a_legacy_function_call_is_read_unless_tool_calls_repeat_it() {
         "tool_calls": [{"index": 0, "id": "a", "function": old(Some("look"), "{}")}],
         "function_call": old(Some("look"), "{}"),
     }));
-    assert_eq!(
-        assembled(&chunks("compatible", &[twice, ends("tool_calls")]))
-            .calls
-            .len(),
-        1
-    );
+    assert_eq!(assembled(&chunks("compatible", &[twice, ends("tool_calls")])).calls.len(), 1);
 }
 
 #[test]
 fn a_call_keeps_its_place_before_later_text() {
     let begins = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look"}}]});
-    let seen = chunks(
-        "compatible",
-        &[
-            delta(begins),
-            delta(json!({"content": "Then."})),
-            ends("tool_calls"),
-        ],
-    );
-    assert_eq!(
-        seen[..2],
-        [call(0, "a", "look"), Chunk::Text("Then.".to_owned())]
-    );
+    let seen = chunks("compatible", &[delta(begins), delta(json!({"content": "Then."})), ends("tool_calls")]);
+    assert_eq!(seen[..2], [call(0, "a", "look"), Chunk::Text("Then.".to_owned())]);
 }
 
 #[test]
@@ -596,9 +404,7 @@ fn empty_chunks_and_fields_of_other_types_are_skipped() {
     let hello = r#"{"choices":[{"delta":{"content":"Hello"}}]}"#;
     let table = [
         format!("data:\n\ndata: {hello}\n\ndata: \n\n"),
-        format!(
-            "data: {{\"id\":{{}},\"model\":[1],\"object\":3,\"x_groq\":7,\"choices\":null}}\n\ndata: {hello}\n\n"
-        ),
+        format!("data: {{\"id\":{{}},\"model\":[1],\"object\":3,\"x_groq\":7,\"choices\":null}}\n\ndata: {hello}\n\n"),
         format!(
             "data: {hello}\n\ndata: {{\"choices\":[{{\"index\":\"0\",\"finish_reason\":0,\"native_finish_reason\":1.5}}]}}\n\n"
         ),
@@ -608,11 +414,7 @@ fn empty_chunks_and_fields_of_other_types_are_skipped() {
     ];
     for body in table {
         let (seen, result) = decode("compatible", [format!("{body}data: [DONE]\n\n").as_bytes()]);
-        assert_eq!(
-            (result, &seen[0], seen.len()),
-            (Ok(()), &Chunk::Text("Hello".to_owned()), 2),
-            "{body}"
-        );
+        assert_eq!((result, &seen[0], seen.len()), (Ok(()), &Chunk::Text("Hello".to_owned()), 2), "{body}");
     }
 }
 

@@ -13,23 +13,12 @@ use crate::{
 };
 
 fn kept(media_type: &str) -> Media {
-    let source = Source::Blob(BlobRef {
-        id: BlobId::new("b"),
-        bytes: 3,
-        pixels: None,
-    });
-    Media {
-        media_type: media_type.to_owned(),
-        source,
-        filename: String::new(),
-    }
+    let source = Source::Blob(BlobRef { id: BlobId::new("b"), bytes: 3, pixels: None });
+    Media { media_type: media_type.to_owned(), source, filename: String::new() }
 }
 
 fn at_address(media_type: &str) -> Media {
-    Media {
-        source: Source::Url("https://example.org/a".to_owned()),
-        ..kept(media_type)
-    }
+    Media { source: Source::Url("https://example.org/a".to_owned()), ..kept(media_type) }
 }
 
 fn medium(media: Media) -> Part {
@@ -37,13 +26,8 @@ fn medium(media: Media) -> Part {
 }
 
 fn sent(dialect: &str, messages: Vec<Message>) -> Value {
-    let mut prompt = Prompt {
-        model: "gpt".to_owned(),
-        ..testing::prompt(messages)
-    };
-    prompt
-        .contents
-        .insert(BlobId::new("b"), b"abc".as_slice().into());
+    let mut prompt = Prompt { model: "gpt".to_owned(), ..testing::prompt(messages) };
+    prompt.contents.insert(BlobId::new("b"), b"abc".as_slice().into());
     body(dialect, &prompt)["messages"].take()
 }
 
@@ -71,23 +55,14 @@ fn only_supported_media_are_sent_to_a_service() {
     ];
     for (dialect, media, role, takes) in table {
         let why = unsupported_media(dialect::named(dialect).unwrap().media, &media, role);
-        assert_eq!(
-            why.is_none(),
-            takes,
-            "{dialect} {media:?} {role:?}: {why:?}"
-        );
+        assert_eq!(why.is_none(), takes, "{dialect} {media:?} {role:?}: {why:?}");
     }
 }
 
 /// Row D5
 #[test]
 fn each_media_kind_has_its_request_form() {
-    let parts = [
-        kept("image/png"),
-        at_address("image/png"),
-        kept("audio/mpeg"),
-        kept("application/pdf"),
-    ];
+    let parts = [kept("image/png"), at_address("image/png"), kept("audio/mpeg"), kept("application/pdf")];
     let content = json!([
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}},
         {"type": "image_url", "image_url": {"url": "https://example.org/a"}},
@@ -95,37 +70,22 @@ fn each_media_kind_has_its_request_form() {
         {"type": "file", "file": {"filename": "file", "file_data": "data:application/pdf;base64,YWJj"}}
     ]);
     let said = message(Role::User, parts.map(medium).into());
-    assert_eq!(
-        sent("openai", vec![said]),
-        json!([{"role": "user", "content": content}])
-    );
+    assert_eq!(sent("openai", vec![said]), json!([{"role": "user", "content": content}]));
 }
 
 #[test]
 fn a_user_message_after_result_media_is_merged_with_them() {
     let mut given = testing::results(&[("look", "seen"), ("read", "")]);
     for part in &mut given.parts {
-        let Content::ToolResult(result) = &mut part.part.content else {
-            panic!("not a result")
-        };
+        let Content::ToolResult(result) = &mut part.part.content else { panic!("not a result") };
         result.parts.push(OutputPart::Media(kept("image/png")));
     }
-    let messages = vec![
-        user("Look."),
-        testing::calls(&["look", "read"]),
-        given,
-        user("And now?"),
-        user("Well?"),
-    ];
+    let messages = vec![user("Look."), testing::calls(&["look", "read"]), given, user("And now?"), user("Well?")];
     let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}});
     let from = |tool: &str| json!({"type": "text", "text": format!("[From the result of {tool}: image/png]")});
-    let shown =
-        json!([from("look"), image, from("read"), image, {"type": "text", "text": "And now?"}]);
+    let shown = json!([from("look"), image, from("read"), image, {"type": "text", "text": "And now?"}]);
     let sent = sent("openai", messages);
-    assert_eq!(
-        sent[2]["content"],
-        "seen\n[image/png: shown after the results]"
-    );
+    assert_eq!(sent[2]["content"], "seen\n[image/png: shown after the results]");
     assert_eq!(sent[3]["content"], "\n[image/png: shown after the results]");
     assert_eq!(sent[4], json!({"role": "user", "content": shown}));
     assert_eq!(sent[5], json!({"role": "user", "content": "Well?"}));
@@ -135,8 +95,5 @@ fn a_user_message_after_result_media_is_merged_with_them() {
 fn media_without_loaded_content_become_placeholder_text() {
     let prompt = testing::prompt(vec![message(Role::User, vec![medium(kept("image/png"))])]);
     let content = body("openai", &prompt)["messages"][0]["content"].take();
-    assert_eq!(
-        content,
-        json!([{"type": "text", "text": "[unsupported content]"}])
-    );
+    assert_eq!(content, json!([{"type": "text", "text": "[unsupported content]"}]));
 }

@@ -14,17 +14,8 @@ use crate::{
 };
 
 fn asked(generation: Generation, tools: bool) -> Prompt {
-    let tools = if tools {
-        vec![testing::tool("look")]
-    } else {
-        Vec::new()
-    };
-    Prompt {
-        model: "gpt-5".to_owned(),
-        generation,
-        tools,
-        ..testing::prompt(vec![user("Hello")])
-    }
+    let tools = if tools { vec![testing::tool("look")] } else { Vec::new() };
+    Prompt { model: "gpt-5".to_owned(), generation, tools, ..testing::prompt(vec![user("Hello")]) }
 }
 
 fn body(dialect: &str, reasons: bool, prompt: &Prompt) -> Value {
@@ -68,19 +59,10 @@ fn everything() -> Generation {
 
 #[test]
 fn encrypted_reasoning_is_asked_for_where_models_reason() {
-    let table = [
-        ("openai", true, true),
-        ("openai", false, false),
-        ("xai", false, true),
-        ("compatible", false, false),
-    ];
+    let table = [("openai", true, true), ("openai", false, false), ("xai", false, true), ("compatible", false, false)];
     for (dialect, reasons, asks) in table {
         let include = field(dialect, reasons, Generation::default(), "include");
-        let expected = if asks {
-            json!([ENCRYPTED])
-        } else {
-            Value::Null
-        };
+        let expected = if asks { json!([ENCRYPTED]) } else { Value::Null };
         assert_eq!(include, expected, "{dialect}");
     }
     let own = options(json!({"include": ["file_search_call.results"]}));
@@ -94,22 +76,13 @@ fn encrypted_reasoning_is_asked_for_where_models_reason() {
 #[test]
 fn effort_and_summary_are_said_together() {
     let reasoning = |dialect: &str, reasons, effort: Option<ReasoningEffort>| {
-        let generation = Generation {
-            reasoning_effort: effort,
-            ..Generation::default()
-        };
+        let generation = Generation { reasoning_effort: effort, ..Generation::default() };
         field(dialect, reasons, generation, "reasoning")
     };
     let high = Some(ReasoningEffort::High);
-    assert_eq!(
-        reasoning("openai", true, high),
-        json!({"effort": "high", "summary": "auto"})
-    );
+    assert_eq!(reasoning("openai", true, high), json!({"effort": "high", "summary": "auto"}));
     assert_eq!(reasoning("openai", true, None), json!({"summary": "auto"}));
-    assert_eq!(
-        reasoning("openai", true, Some(ReasoningEffort::None)),
-        json!({"effort": "none"})
-    );
+    assert_eq!(reasoning("openai", true, Some(ReasoningEffort::None)), json!({"effort": "none"}));
     assert_eq!(reasoning("openai", false, None), Value::Null);
     assert_eq!(reasoning("xai", true, high), json!({"effort": "high"}));
 }
@@ -126,14 +99,8 @@ fn a_model_whose_levels_are_not_known_is_asked_for_one_that_it_has() {
         ("openai", Some(vec![Not, Max]), Xhigh, Max),
     ];
     for (name, levels, effort, expected) in table {
-        let model = ModelInfo {
-            reasoning_efforts: levels,
-            ..ModelInfo::unknown("o9")
-        };
-        let wanted = Generation {
-            reasoning_effort: Some(effort),
-            ..Generation::default()
-        };
+        let model = ModelInfo { reasoning_efforts: levels, ..ModelInfo::unknown("o9") };
+        let wanted = Generation { reasoning_effort: Some(effort), ..Generation::default() };
         let fitted = nearest_supported(named(name).expect("a dialect"), &model, &wanted);
         assert_eq!(fitted.reasoning_effort, Some(expected), "{name} {effort:?}");
     }
@@ -157,14 +124,8 @@ fn llamacpp_is_told_the_form_of_an_answer_as_in_chat_completions() {
         json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": true}})
     );
     assert_eq!(sent["text"], Value::Null);
-    let generation = Generation {
-        response_format: Some(ResponseFormat::default()),
-        ..Generation::default()
-    };
-    assert_eq!(
-        body("llamacpp", false, &asked(generation, false))["response_format"],
-        json!({"type": "json_object"})
-    );
+    let generation = Generation { response_format: Some(ResponseFormat::default()), ..Generation::default() };
+    assert_eq!(body("llamacpp", false, &asked(generation, false))["response_format"], json!({"type": "json_object"}));
 }
 
 #[test]
@@ -173,17 +134,11 @@ fn tool_choice_has_the_form_of_the_service() {
         (ToolChoice::Auto, json!("auto")),
         (ToolChoice::None, json!("none")),
         (ToolChoice::Required, json!("required")),
-        (
-            ToolChoice::Tool("look".to_owned()),
-            json!({"type": "function", "name": "look"}),
-        ),
+        (ToolChoice::Tool("look".to_owned()), json!({"type": "function", "name": "look"})),
     ];
     for (choice, expected) in table {
-        let generation = Generation {
-            tool_choice: Some(choice),
-            parallel_tool_calls: Some(false),
-            ..Generation::default()
-        };
+        let generation =
+            Generation { tool_choice: Some(choice), parallel_tool_calls: Some(false), ..Generation::default() };
         let with = body("openai", true, &asked(generation.clone(), true));
         assert_eq!(with["tool_choice"], expected);
         assert_eq!(with["parallel_tool_calls"], false);
@@ -196,48 +151,28 @@ fn tool_choice_has_the_form_of_the_service() {
 #[test]
 fn an_answer_can_be_held_to_a_schema() {
     let format = |schema: Option<&str>, strict| Generation {
-        response_format: Some(ResponseFormat {
-            schema: schema.map(str::to_owned),
-            name: "answer".to_owned(),
-            strict,
-        }),
+        response_format: Some(ResponseFormat { schema: schema.map(str::to_owned), name: "answer".to_owned(), strict }),
         ..Generation::default()
     };
     let closed = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
     let open = r#"{"type":"object","properties":{}}"#;
-    let text =
-        |dialect: &str, generation| field(dialect, true, generation, "text")["format"].take();
-    assert_eq!(
-        text("openai", format(None, None)),
-        json!({"type": "json_object"})
-    );
+    let text = |dialect: &str, generation| field(dialect, true, generation, "text")["format"].take();
+    assert_eq!(text("openai", format(None, None)), json!({"type": "json_object"}));
     let held = text("openai", format(Some(closed), None));
     assert_eq!(
         (&held["type"], &held["name"], &held["strict"]),
         (&json!("json_schema"), &json!("answer"), &json!(true))
     );
     assert_eq!(held["schema"]["additionalProperties"], false);
-    assert_eq!(
-        text("openai", format(Some(open), None))["strict"],
-        Value::Null
-    );
-    assert_eq!(
-        text("openai", format(Some(open), Some(false)))["strict"],
-        false
-    );
-    assert_eq!(
-        text("lmstudio", format(Some(closed), None))["strict"],
-        Value::Null
-    );
+    assert_eq!(text("openai", format(Some(open), None))["strict"], Value::Null);
+    assert_eq!(text("openai", format(Some(open), Some(false)))["strict"], false);
+    assert_eq!(text("lmstudio", format(Some(closed), None))["strict"], Value::Null);
 }
 
 #[test]
 fn a_limit_of_the_answer_is_not_below_what_the_service_takes() {
     let limit = |dialect: &str, most: u32| {
-        let prompt = Prompt {
-            max_output_tokens: Some(most),
-            ..asked(everything(), false)
-        };
+        let prompt = Prompt { max_output_tokens: Some(most), ..asked(everything(), false) };
         let mut body = body(dialect, false, &prompt);
         (body["max_output_tokens"].take(), body["temperature"].take())
     };
@@ -269,34 +204,16 @@ fn provider_options_win_over_settings_but_not_over_the_conversation() {
     assert_eq!(body["service_tier"], "flex");
     assert_eq!(body["prompt_cache_key"], "mine");
     assert_eq!(body["tool_choice"], "none");
-    assert_eq!(
-        body["reasoning"],
-        json!({"effort": "low", "summary": "detailed"})
-    );
-    assert_eq!(
-        body["text"],
-        json!({"format": {"type": "json_object"}, "verbosity": "low"})
-    );
+    assert_eq!(body["reasoning"], json!({"effort": "low", "summary": "detailed"}));
+    assert_eq!(body["text"], json!({"format": {"type": "json_object"}, "verbosity": "low"}));
     assert_eq!(body["model"], "gpt-5");
     assert_eq!(body["stream"], true);
     assert_eq!(body["input"].as_array().map(Vec::len), Some(1));
     assert_eq!(body["tools"].as_array().map(Vec::len), Some(1));
-    for field in [
-        "instructions",
-        "previous_response_id",
-        "conversation",
-        "prompt",
-        "background",
-        "user",
-    ] {
+    for field in ["instructions", "previous_response_id", "conversation", "prompt", "background", "user"] {
         assert_eq!(body[field], Value::Null, "{field}");
     }
-    let none = field(
-        "openai",
-        true,
-        options(json!({"reasoning": null})),
-        "reasoning",
-    );
+    let none = field("openai", true, options(json!({"reasoning": null})), "reasoning");
     assert_eq!(none, Value::Null, "the host can take a field away");
 }
 
@@ -310,53 +227,16 @@ fn settings_that_a_service_or_a_model_does_not_have_are_refused() {
             .collect::<Vec<_>>()
     };
     use Setting::*;
-    assert_eq!(
-        refused("openai", "gpt-5.2"),
-        [
-            Temperature,
-            TopP,
-            TopK,
-            Seed,
-            StopSequences,
-            ReasoningBudget
-        ]
-    );
-    assert_eq!(
-        refused("openai", "gpt-4.1"),
-        [TopK, Seed, StopSequences, ReasoningEffort, ReasoningBudget]
-    );
+    assert_eq!(refused("openai", "gpt-5.2"), [Temperature, TopP, TopK, Seed, StopSequences, ReasoningBudget]);
+    assert_eq!(refused("openai", "gpt-4.1"), [TopK, Seed, StopSequences, ReasoningEffort, ReasoningBudget]);
     assert_eq!(
         refused("openai", "o3"),
-        [
-            Temperature,
-            TopP,
-            TopK,
-            Seed,
-            StopSequences,
-            ReasoningBudget,
-            ParallelToolCalls
-        ]
+        [Temperature, TopP, TopK, Seed, StopSequences, ReasoningBudget, ParallelToolCalls]
     );
-    assert_eq!(
-        refused("chatgpt", "gpt-5"),
-        [
-            Temperature,
-            TopP,
-            TopK,
-            Seed,
-            StopSequences,
-            ReasoningBudget
-        ]
-    );
-    assert_eq!(
-        refused("xai", "grok-4"),
-        [TopK, Seed, StopSequences, ReasoningEffort, ReasoningBudget]
-    );
+    assert_eq!(refused("chatgpt", "gpt-5"), [Temperature, TopP, TopK, Seed, StopSequences, ReasoningBudget]);
+    assert_eq!(refused("xai", "grok-4"), [TopK, Seed, StopSequences, ReasoningEffort, ReasoningBudget]);
     let model = ModelInfo::unknown("gpt-5");
-    assert_eq!(
-        unsupported_settings(&dialect::OPENAI, &model, &Generation::default()),
-        []
-    );
+    assert_eq!(unsupported_settings(&dialect::OPENAI, &model, &Generation::default()), []);
 }
 
 #[test]
@@ -370,11 +250,7 @@ fn a_model_reasons_by_what_is_known_of_it_or_by_its_name() {
         ("gpt-5", Some(vec![]), false),
     ];
     for (name, efforts, expected) in table {
-        let model = ModelInfo {
-            reasoning_efforts: efforts,
-            source: Source::Configured,
-            ..ModelInfo::unknown(name)
-        };
+        let model = ModelInfo { reasoning_efforts: efforts, source: Source::Configured, ..ModelInfo::unknown(name) };
         assert_eq!(is_reasoning_model(&model), expected, "{name}");
     }
 }

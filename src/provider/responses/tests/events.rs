@@ -18,21 +18,12 @@ fn an_answer_is_made_of_its_events() {
         summary(0, "First."),
         summary(1, "Sec"),
         summary(1, "ond."),
-        done(
-            0,
-            json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz", "summary": []}),
-        ),
-        added(
-            1,
-            json!({"type": "message", "id": "msg_1", "phase": "commentary", "content": []}),
-        ),
+        done(0, json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz", "summary": []})),
+        added(1, json!({"type": "message", "id": "msg_1", "phase": "commentary", "content": []})),
         text(1, "Hel"),
         text(1, "lo"),
         done(1, message("msg_1", &["Hello"])),
-        added(
-            2,
-            json!({"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": ""}),
-        ),
+        added(2, json!({"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": ""})),
         json!({"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "{\"n\":"}),
         json!({"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "1}"}),
         json!({"type": "response.function_call_arguments.done", "output_index": 2, "arguments": "{\"n\":1}"}),
@@ -60,30 +51,14 @@ fn words_without_pieces_are_taken_from_what_is_complete() {
     let whole = [
         json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Hello"}),
         done(0, message("", &["Hello", "World"])),
-        done(
-            1,
-            json!({"type": "reasoning", "summary": [{"text": "Hm."}], "content": [{"text": "Raw."}]}),
-        ),
-        done(
-            2,
-            json!({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}),
-        ),
-        done(
-            3,
-            json!({"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}),
-        ),
+        done(1, json!({"type": "reasoning", "summary": [{"text": "Hm."}], "content": [{"text": "Raw."}]})),
+        done(2, json!({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]})),
+        done(3, json!({"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"})),
     ];
     let AssembledResponse { parts, .. } = answer(&whole);
     assert_eq!(
         shown(&parts),
-        [
-            "text Hello",
-            "text World",
-            "reasoning Hm.",
-            "reasoning Raw.",
-            "refusal No.",
-            "call a look {}"
-        ]
+        ["text Hello", "text World", "reasoning Hm.", "reasoning Raw.", "refusal No.", "call a look {}"]
     );
 }
 
@@ -96,34 +71,18 @@ fn an_answer_that_only_its_last_event_holds_is_read_from_it() {
     let chunks = chunks("openai", &[ended("completed", json!({"output": output}))]);
     assert_eq!(
         shown(&assembled(&chunks).parts),
-        [
-            r#"hidden {"encrypted_content":"xyz","id":"rs_1"}"#,
-            r#"text Hello {"id":"msg_1"}"#
-        ]
+        [r#"hidden {"encrypted_content":"xyz","id":"rs_1"}"#, r#"text Hello {"id":"msg_1"}"#]
     );
 }
 
 #[test]
 fn what_the_last_event_repeats_is_not_said_twice() {
-    let said = [
-        added(0, message("a", &[])),
-        text(0, "Hello"),
-        done(0, message("b", &["Hello"])),
-    ];
-    for output in [
-        json!([]),
-        json!([message("b", &["Hello"])]),
-        json!([message("c", &["Hello"])]),
-        json!("none"),
-    ] {
+    let said = [added(0, message("a", &[])), text(0, "Hello"), done(0, message("b", &["Hello"]))];
+    for output in [json!([]), json!([message("b", &["Hello"])]), json!([message("c", &["Hello"])]), json!("none")] {
         let mut events = said.to_vec();
         events.push(ended("completed", json!({"output": output})));
         let answer = assembled(&chunks("openai", &events));
-        assert_eq!(
-            shown(&answer.parts),
-            [r#"text Hello {"id":"b"}"#],
-            "{output}"
-        );
+        assert_eq!(shown(&answer.parts), [r#"text Hello {"id":"b"}"#], "{output}");
     }
 }
 
@@ -132,10 +91,7 @@ fn an_item_that_never_ended_is_completed_by_the_last_event() {
     let events = [
         added(0, json!({"type": "mcp_list_tools", "id": "m1"})),
         added(1, json!({"type": "mcp_list_tools", "id": "m2"})),
-        done(
-            1,
-            json!({"type": "mcp_list_tools", "id": "m2", "server_label": "two"}),
-        ),
+        done(1, json!({"type": "mcp_list_tools", "id": "m2", "server_label": "two"})),
         text(2, "Hel"),
         ended(
             "completed",
@@ -160,10 +116,7 @@ fn an_item_that_never_ended_is_completed_by_the_last_event() {
 
 #[test]
 fn pieces_that_differ_from_the_whole_stay_as_they_were_shown() {
-    let events = [
-        text(0, "Hello there."),
-        done(0, message("", &["Hello, World."])),
-    ];
+    let events = [text(0, "Hello there."), done(0, message("", &["Hello, World."]))];
     assert_eq!(shown(&answer(&events).parts), ["text Hello there."]);
     let events = [text(0, "Hello"), done(0, message("", &["Hello, World."]))];
     assert_eq!(shown(&answer(&events).parts), ["text Hello, World."]);
@@ -175,30 +128,16 @@ fn numbers_of_contents_that_differ_between_events_repeat_nothing() {
         delta("output_text", 0, 3, "Hello"),
         done(0, message("", &["Hello"])),
         delta("reasoning_text", 1, 7, "Hm."),
-        done(
-            1,
-            json!({"type": "reasoning", "content": [{"text": "Hm."}]}),
-        ),
+        done(1, json!({"type": "reasoning", "content": [{"text": "Hm."}]})),
     ];
-    assert_eq!(
-        shown(&answer(&events).parts),
-        ["text Hello", "reasoning Hm."]
-    );
+    assert_eq!(shown(&answer(&events).parts), ["text Hello", "reasoning Hm."]);
 }
 
 #[test]
 fn pieces_of_several_items_in_turns_stay_apart() {
-    let events = [
-        text(0, "a"),
-        text(1, "b"),
-        text(0, "c"),
-        done(0, message("", &["ac"])),
-        done(1, message("", &["b"])),
-    ];
-    assert_eq!(
-        shown(&answer(&events).parts),
-        ["text a", "text b", "text c"]
-    );
+    let events =
+        [text(0, "a"), text(1, "b"), text(0, "c"), done(0, message("", &["ac"])), done(1, message("", &["b"]))];
+    assert_eq!(shown(&answer(&events).parts), ["text a", "text b", "text c"]);
 }
 
 #[test]
@@ -207,13 +146,7 @@ fn hidden_reasoning_is_kept_for_the_provider() {
         let item = json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": encrypted});
         shown(&answer(&[done(0, item), text(1, "Hi")]).parts)
     };
-    assert_eq!(
-        reasoning(json!("xyz")),
-        [
-            r#"hidden {"encrypted_content":"xyz","id":"rs_1"}"#,
-            "text Hi"
-        ]
-    );
+    assert_eq!(reasoning(json!("xyz")), [r#"hidden {"encrypted_content":"xyz","id":"rs_1"}"#, "text Hi"]);
     assert_eq!(reasoning(Value::Null), ["text Hi"]);
 }
 
@@ -223,25 +156,12 @@ fn ids_after_reasoning_that_does_not_go_back_are_not_kept() {
     let said = json!({"type": "message", "id": "msg_1", "phase": "commentary", "content": [{"text": "Hi"}]});
     let after = |encrypted: Value| {
         let thought = json!({"type": "reasoning", "id": "rs_1", "encrypted_content": encrypted});
-        shown(
-            &answer(&[
-                done(0, thought),
-                done(1, said.clone()),
-                done(2, call.clone()),
-            ])
-            .parts,
-        )
+        shown(&answer(&[done(0, thought), done(1, said.clone()), done(2, call.clone())]).parts)
     };
-    assert_eq!(
-        after(Value::Null),
-        [r#"text Hi {"phase":"commentary"}"#, "call a look {}"]
-    );
+    assert_eq!(after(Value::Null), [r#"text Hi {"phase":"commentary"}"#, "call a look {}"]);
     assert_eq!(
         after(json!("xyz"))[1..],
-        [
-            r#"text Hi {"id":"msg_1","phase":"commentary"}"#,
-            r#"call a look {} {"id":"fc_1"}"#
-        ]
+        [r#"text Hi {"id":"msg_1","phase":"commentary"}"#, r#"call a look {} {"id":"fc_1"}"#]
     );
 }
 
@@ -249,15 +169,9 @@ fn ids_after_reasoning_that_does_not_go_back_are_not_kept() {
 fn raw_reasoning_beside_its_encrypted_form_is_marked() {
     let events = [
         delta("reasoning_text", 0, 0, "Hm."),
-        done(
-            0,
-            json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz"}),
-        ),
+        done(0, json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz"})),
     ];
-    assert_eq!(
-        shown(&answer(&events).parts),
-        [r#"reasoning Hm. {"encrypted_content":"xyz","id":"rs_1","raw":true}"#]
-    );
+    assert_eq!(shown(&answer(&events).parts), [r#"reasoning Hm. {"encrypted_content":"xyz","id":"rs_1","raw":true}"#]);
 }
 
 #[test]
@@ -288,16 +202,12 @@ fn calls_are_numbered_in_order_and_keep_what_the_provider_needs() {
 #[test]
 fn a_call_without_a_name_is_an_error() {
     let call = json!({"type": "function_call", "call_id": "a", "arguments": "{}"});
-    let pieces =
-        json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{"});
+    let pieces = json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{"});
     for events in [vec![done(0, call)], vec![pieces, completed()]] {
         let fault = fault(&events);
         assert_eq!(
             (fault.kind, fault.message.as_str()),
-            (
-                Kind::Broken,
-                "the response contains a tool call without a name"
-            )
+            (Kind::Broken, "the response contains a tool call without a name")
         );
     }
 }
@@ -306,8 +216,7 @@ fn a_call_without_a_name_is_an_error() {
 fn the_input_of_a_custom_call_may_be_large() {
     let begun = json!({"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name": "patch", "input": ""});
     let piece = "x".repeat(100_000);
-    let more =
-        json!({"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": piece});
+    let more = json!({"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": piece});
     let events = |pieces: usize| {
         let mut events = vec![added(0, begun.clone())];
         events.extend(std::iter::repeat_n(more.clone(), pieces));
@@ -323,21 +232,15 @@ fn the_input_of_a_custom_call_may_be_large() {
     let fault = fault(&events(90));
     assert_eq!(
         (fault.kind, fault.should_retry, fault.message.as_str()),
-        (
-            Kind::Broken,
-            Some(false),
-            "the input of a tool call is too large"
-        )
+        (Kind::Broken, Some(false), "the input of a tool call is too large")
     );
 }
 
 #[test]
 fn a_custom_call_holds_its_input_as_an_argument() {
     let call = json!({"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name": "patch", "input": "a \"b\""});
-    let events = [
-        json!({"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": "a "}),
-        done(0, call),
-    ];
+    let events =
+        [json!({"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": "a "}), done(0, call)];
     assert_eq!(
         shown(&answer(&events).parts),
         [r#"call a patch {"input":"a \"b\""} {"id":"ctc_1","type":"custom_tool_call"}"#]
@@ -352,10 +255,8 @@ fn a_custom_call_holds_its_input_as_an_argument() {
 #[test]
 fn items_of_hosted_tools_are_kept_as_they_came() {
     let item = r#"{"type":"web_search_call","id":"ws_1","action":{"type":"search","query":"rust\n news"}, "n": 1.50}"#;
-    let body = format!(
-        "data: {{\"type\":\"response.output_item.done\",\"item\":{item}}}\n\n{}",
-        stream(&[completed()])
-    );
+    let body =
+        format!("data: {{\"type\":\"response.output_item.done\",\"item\":{item}}}\n\n{}", stream(&[completed()]));
     let (chunks, result) = decode("openai", &body);
     assert_eq!(result, Ok(()));
     let Some(Chunk::Item(kept)) = chunks.first() else {
@@ -384,8 +285,7 @@ fn a_picture_that_is_too_large_is_left_out_of_its_item() {
 #[test]
 fn annotations_are_citations_with_their_place_in_bytes() {
     let url = json!({"type": "url_citation", "url": "https://e.org", "title": "E", "start_index": 2, "end_index": 5});
-    let file =
-        json!({"type": "file_citation", "file_id": "file-1", "filename": "a.pdf", "index": 3});
+    let file = json!({"type": "file_citation", "file_id": "file-1", "filename": "a.pdf", "index": 3});
     let bare = json!({"type": "url_citation", "url": "https://f.org"});
     let event = |annotation: &Value| json!({"type": "response.output_text.annotation.added", "output_index": 0, "content_index": 0, "annotation": annotation});
     let whole = json!({"type": "message", "content": [{"type": "output_text", "text": "é [1]!", "annotations": [url, file, bare]}]});
@@ -404,13 +304,7 @@ fn annotations_are_citations_with_their_place_in_bytes() {
     ];
     let said = text(0, "é [1]!");
     for events in [
-        vec![
-            said.clone(),
-            event(&url),
-            event(&file),
-            event(&bare),
-            done(0, whole.clone()),
-        ],
+        vec![said.clone(), event(&url), event(&file), event(&bare), done(0, whole.clone())],
         vec![said, event(&url), done(0, whole.clone())],
         vec![done(0, whole)],
     ] {
@@ -423,26 +317,15 @@ fn an_annotation_of_words_that_were_written_before_others_is_left_out() {
     let event = json!({"type": "response.output_text.annotation.added", "output_index": 0, "content_index": 0, "annotation": {"url": "u"}});
     let events = [text(0, "a"), summary(0, "b"), event];
     let parts = answer(&events).parts;
-    assert!(
-        parts.iter().all(|part| part.citations.is_empty()),
-        "{parts:?}"
-    );
+    assert!(parts.iter().all(|part| part.citations.is_empty()), "{parts:?}");
 }
 
 #[test]
 fn words_before_and_after_arguments_of_a_call_are_two_parts_with_their_own_annotations() {
     let call = json!({"type": "function_call", "call_id": "a", "name": "look"});
     let event = json!({"type": "response.output_text.annotation.added", "output_index": 1, "content_index": 0, "annotation": {"url": "u", "start_index": 2, "end_index": 4}});
-    let arguments =
-        json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"});
-    let events = [
-        added(0, call),
-        text(1, "ab"),
-        arguments,
-        event.clone(),
-        text(1, "cd"),
-        event,
-    ];
+    let arguments = json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"});
+    let events = [added(0, call), text(1, "ab"), arguments, event.clone(), text(1, "cd"), event];
     let parts = answer(&events).parts;
     assert_eq!(shown(&parts), ["call a look {}", "text ab", "text cd"]);
     let places = |part: &Part| -> Vec<(u32, u32)> {
@@ -457,72 +340,21 @@ fn the_end_of_an_answer_tells_why_it_stopped() {
     let refusal = delta("refusal", 0, 0, "No.");
     let incomplete = |reason: &str| json!({"incomplete_details": {"reason": reason}});
     let table = [
-        (
-            vec![],
-            "completed",
-            json!({}),
-            FinishReason::Stop,
-            "completed",
-        ),
-        (
-            vec![refusal],
-            "completed",
-            json!({}),
-            FinishReason::Refusal,
-            "completed",
-        ),
-        (
-            vec![],
-            "incomplete",
-            incomplete("max_output_tokens"),
-            FinishReason::Length,
-            "max_output_tokens",
-        ),
-        (
-            vec![],
-            "incomplete",
-            incomplete("content_filter"),
-            FinishReason::ContentFilter,
-            "content_filter",
-        ),
-        (
-            vec![],
-            "incomplete",
-            incomplete("steered"),
-            FinishReason::Stop,
-            "steered",
-        ),
-        (
-            vec![],
-            "incomplete",
-            json!({}),
-            FinishReason::Length,
-            "incomplete",
-        ),
-        (
-            vec![],
-            "completed",
-            json!({"status": null, "error": null}),
-            FinishReason::Stop,
-            "completed",
-        ),
+        (vec![], "completed", json!({}), FinishReason::Stop, "completed"),
+        (vec![refusal], "completed", json!({}), FinishReason::Refusal, "completed"),
+        (vec![], "incomplete", incomplete("max_output_tokens"), FinishReason::Length, "max_output_tokens"),
+        (vec![], "incomplete", incomplete("content_filter"), FinishReason::ContentFilter, "content_filter"),
+        (vec![], "incomplete", incomplete("steered"), FinishReason::Stop, "steered"),
+        (vec![], "incomplete", json!({}), FinishReason::Length, "incomplete"),
+        (vec![], "completed", json!({"status": null, "error": null}), FinishReason::Stop, "completed"),
     ];
     for (mut events, status, fields, reason, word) in table {
         events.push(ended(status, fields));
         let chunks = chunks("openai", &events);
-        let Some(Chunk::Finished(Finish {
-            reason: stopped,
-            provider_reason,
-            ..
-        })) = chunks.last()
-        else {
+        let Some(Chunk::Finished(Finish { reason: stopped, provider_reason, .. })) = chunks.last() else {
             panic!("{chunks:?}");
         };
-        assert_eq!(
-            (*stopped, provider_reason.as_str()),
-            (reason, word),
-            "{events:?}"
-        );
+        assert_eq!((*stopped, provider_reason.as_str()), (reason, word), "{events:?}");
     }
 }
 
@@ -532,67 +364,33 @@ fn a_status_that_says_nothing_is_what_its_event_means() {
     let table = [
         (last("done", Value::Null), FinishReason::Stop, "completed"),
         (last("done", json!("")), FinishReason::Stop, "completed"),
-        (
-            last("done", json!("incomplete")),
-            FinishReason::Length,
-            "incomplete",
-        ),
-        (
-            last("completed", json!("in_progress")),
-            FinishReason::Stop,
-            "completed",
-        ),
-        (
-            last("incomplete", json!("queued")),
-            FinishReason::Length,
-            "incomplete",
-        ),
-        (
-            json!({"type": "response.done"}),
-            FinishReason::Stop,
-            "completed",
-        ),
+        (last("done", json!("incomplete")), FinishReason::Length, "incomplete"),
+        (last("completed", json!("in_progress")), FinishReason::Stop, "completed"),
+        (last("incomplete", json!("queued")), FinishReason::Length, "incomplete"),
+        (json!({"type": "response.done"}), FinishReason::Stop, "completed"),
     ];
     for (event, reason, word) in table {
         let chunks = chunks("openai", &[text(0, "Hello"), event.clone()]);
         let finish = assembled(&chunks).finish;
-        assert_eq!(
-            (finish.reason, finish.provider_reason.as_str()),
-            (reason, word),
-            "{event}"
-        );
+        assert_eq!((finish.reason, finish.provider_reason.as_str()), (reason, word), "{event}");
     }
-    for event in [
-        last("failed", json!("in_progress")),
-        last("done", json!("cancelled")),
-    ] {
+    for event in [last("failed", json!("in_progress")), last("done", json!("cancelled"))] {
         assert_eq!(fault(&[event]).kind, Kind::Broken);
     }
 }
 
 #[test]
 fn the_tier_of_an_answer_is_kept() {
-    let chunks = chunks(
-        "openai",
-        &[ended("completed", json!({"service_tier": "flex"}))],
-    );
+    let chunks = chunks("openai", &[ended("completed", json!({"service_tier": "flex"}))]);
     let Some(Chunk::Finished(finish)) = chunks.last() else {
         panic!("{chunks:?}");
     };
-    assert_eq!(
-        finish.metadata.as_deref(),
-        Some(r#"{"openai-responses":{"service_tier":"flex"}}"#)
-    );
+    assert_eq!(finish.metadata.as_deref(), Some(r#"{"openai-responses":{"service_tier":"flex"}}"#));
 }
 
 #[test]
 fn errors_of_every_shape_are_classified() {
-    let failed = |code: &str| {
-        ended(
-            "failed",
-            json!({"error": {"code": code, "message": "Sorry."}}),
-        )
-    };
+    let failed = |code: &str| ended("failed", json!({"error": {"code": code, "message": "Sorry."}}));
     let table = [
         (
             json!({"type": "error", "code": "rate_limit_exceeded", "message": "Sorry.", "param": null}),
@@ -602,10 +400,7 @@ fn errors_of_every_shape_are_classified() {
             json!({"type": "error", "error": {"type": "tokens", "code": "rate_limit_exceeded", "message": "Sorry."}}),
             Kind::RateLimited,
         ),
-        (
-            json!({"error": {"code": "server_error", "message": "Sorry."}}),
-            Kind::Overloaded,
-        ),
+        (json!({"error": {"code": "server_error", "message": "Sorry."}}), Kind::Overloaded),
         (failed("server_error"), Kind::Overloaded),
         (failed("context_length_exceeded"), Kind::TooLong),
         (failed("insufficient_quota"), Kind::RateLimited),
@@ -622,10 +417,7 @@ fn errors_of_every_shape_are_classified() {
         let fault = fault(&[text(0, "Hi"), event.clone()]);
         assert_eq!(fault.kind, kind, "{event}");
     }
-    assert_eq!(
-        fault(&[failed("usage_not_included")]).should_retry,
-        Some(false)
-    );
+    assert_eq!(fault(&[failed("usage_not_included")]).should_retry, Some(false));
 }
 
 #[test]
@@ -633,10 +425,7 @@ fn an_answer_without_its_last_event_is_an_error() {
     for tail in ["", "data: [DONE]\n\n"] {
         let body = stream(&[text(0, "Hello")]) + tail;
         let fault = decode("openai", &body).1.expect_err("a fault");
-        assert_eq!(
-            (fault.kind, fault.message.as_str()),
-            (Kind::Broken, "the response ended without its final event")
-        );
+        assert_eq!((fault.kind, fault.message.as_str()), (Kind::Broken, "the response ended without its final event"));
     }
     let body = stream(&[text(0, "Hello"), completed()]) + "data: [DONE]\n\n";
     assert_eq!(decode("openrouter", &body).1, Ok(()));
@@ -652,10 +441,7 @@ fn unknown_events_fields_and_items_are_passed_over() {
         json!({"type": "response.output_item.done", "output_index": 9}),
         json!({"type": "response.output_text.annotation.added", "annotation": 7}),
         json!({"type": "response.created", "response": "soon"}),
-        added(
-            0,
-            json!({"type": "message", "id": 7, "content": "none", "phase": {}}),
-        ),
+        added(0, json!({"type": "message", "id": 7, "content": "none", "phase": {}})),
         json!({"type": "response.output_text.delta", "output_index": "0", "content_index": null, "delta": "Hi", "logprobs": 7}),
         done(
             0,
@@ -687,18 +473,13 @@ data: {"type":"response.output_item.done","output_index":1,"item":{"type":"funct
     let (chunks, result) = decode("openai", &body);
     assert_eq!(result, Ok(()));
     let parts = assembled(&chunks).parts;
-    assert_eq!(
-        shown(&parts),
-        ["text a😀b\u{fffd}", r#"call a look {"a":"😀"}"#]
-    );
+    assert_eq!(shown(&parts), ["text a😀b\u{fffd}", r#"call a look {"a":"😀"}"#]);
     assert!(parts[0].sanitized && !parts[1].sanitized);
 }
 
 #[test]
 fn an_answer_of_endless_items_is_an_error() {
-    let events: Vec<Value> = (0..5_000)
-        .map(|output| added(output, json!({"type": "message"})))
-        .collect();
+    let events: Vec<Value> = (0..5_000).map(|output| added(output, json!({"type": "message"}))).collect();
     assert_eq!(fault(&events).message, "the response has too many items");
 }
 
@@ -728,16 +509,14 @@ fn any_event() -> impl Strategy<Value = Value> {
         json!(7),
     ]);
     let texts = prop::sample::select(vec![json!("a"), json!("aé"), json!(""), json!({"b": 1})]);
-    (prop::sample::select(kinds.to_vec()), 0..3, 0..2, items, texts).prop_map(
-        |(kind, output, index, item, text)| {
-            json!({
-                "type": format!("response.{kind}"), "output_index": output, "content_index": index, "summary_index": index,
-                "item": item, "delta": text, "text": text, "arguments": text,
-                "annotation": {"url": "u", "start_index": index, "end_index": 9},
-                "response": {"status": "completed", "output": [item]},
-            })
-        },
-    )
+    (prop::sample::select(kinds.to_vec()), 0..3, 0..2, items, texts).prop_map(|(kind, output, index, item, text)| {
+        json!({
+            "type": format!("response.{kind}"), "output_index": output, "content_index": index, "summary_index": index,
+            "item": item, "delta": text, "text": text, "arguments": text,
+            "annotation": {"url": "u", "start_index": index, "end_index": 9},
+            "response": {"status": "completed", "output": [item]},
+        })
+    })
 }
 
 proptest! {

@@ -4,15 +4,15 @@ use super::*;
 use crate::{
     context::testing::{self, message, response, user},
     model::{
-        BlobId, CallId, Contents, Media, Message, ModelResponse, OutputPart, Prompt, PromptNote,
-        ProviderItem, Role, Tool, ToolCall, ToolOutcome, ToolResult,
+        BlobId, CallId, Contents, Media, Message, ModelResponse, OutputPart, Prompt, PromptNote, ProviderItem, Role,
+        Tool, ToolCall, ToolOutcome, ToolResult,
         media::{BlobRef, Source},
     },
     provider::{
         http::sse,
         responses::{
-            KIND, assistant_items, dialect::CALL_IDS, encode, encode_options::EncodeOptions,
-            media::unsupported_media, omitted::omitted,
+            KIND, assistant_items, dialect::CALL_IDS, encode, encode_options::EncodeOptions, media::unsupported_media,
+            omitted::omitted,
         },
     },
 };
@@ -29,14 +29,8 @@ fn form(dialect: &str) -> EncodeOptions<'static> {
 
 /// A message by a model of `main`.
 fn by(model: &str, parts: Vec<Part>) -> Message {
-    let response = ModelResponse {
-        provider: "main".to_owned(),
-        ..response(&format!("main/{model}"))
-    };
-    Message {
-        response: Some(response),
-        ..message(Role::Assistant, parts)
-    }
+    let response = ModelResponse { provider: "main".to_owned(), ..response(&format!("main/{model}")) };
+    Message { response: Some(response), ..message(Role::Assistant, parts) }
 }
 
 /// A message by the model that is called.
@@ -45,24 +39,15 @@ fn assistant(parts: Vec<Part>) -> Message {
 }
 
 fn attached(part: Part, own: Value) -> Part {
-    Part {
-        provider_metadata: Some(json!({KIND: own}).to_string()),
-        ..part
-    }
+    Part { provider_metadata: Some(json!({KIND: own}).to_string()), ..part }
 }
 
 fn reasoning(text: &str) -> Part {
-    Part::new(Content::Reasoning {
-        text: text.to_owned(),
-        redacted: text.is_empty(),
-    })
+    Part::new(Content::Reasoning { text: text.to_owned(), redacted: text.is_empty() })
 }
 
 fn encrypted(text: &str, id: &str) -> Part {
-    attached(
-        reasoning(text),
-        json!({"id": id, "encrypted_content": "xyz"}),
-    )
+    attached(reasoning(text), json!({"id": id, "encrypted_content": "xyz"}))
 }
 
 fn said_as(text: &str, id: &str) -> Part {
@@ -99,13 +84,8 @@ fn result(call: &str, outcome: ToolOutcome, parts: Vec<OutputPart>) -> Message {
 }
 
 fn prompt(messages: Vec<Message>) -> Prompt {
-    let mut prompt = Prompt {
-        model: "gpt-5".to_owned(),
-        ..testing::prompt(messages)
-    };
-    prompt
-        .contents
-        .insert(BlobId::new("b"), b"abc".as_slice().into());
+    let mut prompt = Prompt { model: "gpt-5".to_owned(), ..testing::prompt(messages) };
+    prompt.contents.insert(BlobId::new("b"), b"abc".as_slice().into());
     prompt
 }
 
@@ -118,11 +98,7 @@ fn sent(dialect: &str, messages: Vec<Message>) -> Value {
 }
 
 fn tool(schema: Option<&str>, strict: Option<bool>) -> Tool {
-    Tool {
-        input_schema: schema.map(str::to_owned),
-        strict,
-        ..testing::tool("look")
-    }
+    Tool { input_schema: schema.map(str::to_owned), strict, ..testing::tool("look") }
 }
 
 fn says(role: &str, text: &str) -> Value {
@@ -134,10 +110,7 @@ fn a_whole_request_is_what_the_service_documents() {
     let prompt = Prompt {
         system: vec!["Be brief.".to_owned(), "# Notes\nNone.".to_owned()],
         tools: vec![
-            tool(
-                Some(r#"{"type":"object","properties":{"n":{"type":"number","maximum":1.50}}}"#),
-                Some(true),
-            ),
+            tool(Some(r#"{"type":"object","properties":{"n":{"type":"number","maximum":1.50}}}"#), Some(true)),
             tool(None, None),
         ],
         provider_tools: vec![r#"{"type":"web_search","search_context_size":"low"}"#.to_owned()],
@@ -155,8 +128,7 @@ fn a_whole_request_is_what_the_service_documents() {
     let mut body = body_of(form("openai"), &prompt);
     let key = body["prompt_cache_key"].take();
     assert_eq!(key.as_str().map(str::len), Some(32));
-    let parameters =
-        json!({"type": "object", "properties": {"n": {"type": "number", "maximum": 1.5}}});
+    let parameters = json!({"type": "object", "properties": {"n": {"type": "number", "maximum": 1.5}}});
     let nothing = json!({"type": "object", "properties": {}});
     assert_eq!(
         body,
@@ -185,10 +157,7 @@ fn a_whole_request_is_what_the_service_documents() {
         })
     );
     let text = String::from_utf8(encode::body(&prompt, form("openai"))).expect("UTF-8");
-    assert!(
-        text.contains(r#""maximum":1.50"#),
-        "the schema goes out as the host wrote it"
-    );
+    assert!(text.contains(r#""maximum":1.50"#), "the schema goes out as the host wrote it");
 }
 
 #[test]
@@ -199,30 +168,18 @@ fn the_question_for_a_size_has_what_the_model_reads_and_nothing_else() {
         tools: vec![tool(None, None)],
         ..prompt(vec![user("Hello")])
     };
-    let question: Value =
-        serde_json::from_slice(&encode::count_request(&prompt, form("openai"))).expect("JSON");
+    let question: Value = serde_json::from_slice(&encode::count_request(&prompt, form("openai"))).expect("JSON");
     let fields: Vec<&String> = question.as_object().expect("fields").keys().collect();
-    assert_eq!(
-        fields,
-        ["input", "instructions", "model", "reasoning", "tools"]
-    );
+    assert_eq!(fields, ["input", "instructions", "model", "reasoning", "tools"]);
 }
 
 #[test]
 fn requests_of_one_conversation_share_a_cache() {
-    let key = |dialect: &str, messages: Vec<Message>| {
-        body_of(form(dialect), &prompt(messages))["prompt_cache_key"].take()
-    };
+    let key =
+        |dialect: &str, messages: Vec<Message>| body_of(form(dialect), &prompt(messages))["prompt_cache_key"].take();
     let first = user("Hello");
-    let other = Message {
-        id: crate::model::MessageId::new("other"),
-        ..user("Hello")
-    };
-    let longer = vec![
-        first.clone(),
-        assistant(vec![Part::text("Hi")]),
-        user("So?"),
-    ];
+    let other = Message { id: crate::model::MessageId::new("other"), ..user("Hello") };
+    let longer = vec![first.clone(), assistant(vec![Part::text("Hi")]), user("So?")];
     let one = key("openai", vec![first]);
     assert_eq!(key("openai", longer), one);
     assert_ne!(key("openai", vec![other]), one);
@@ -232,16 +189,9 @@ fn requests_of_one_conversation_share_a_cache() {
 #[test]
 fn instructions_go_where_the_service_wants_them() {
     let messages = || vec![message(Role::System, vec![Part::text("Now in French.")])];
-    assert_eq!(
-        sent("openai", messages()),
-        json!([says("developer", "Now in French.")])
-    );
-    assert_eq!(
-        sent("compatible", messages()),
-        json!([says("system", "Now in French.")])
-    );
-    let instructions =
-        |dialect: &str| body_of(form(dialect), &prompt(messages()))["instructions"].take();
+    assert_eq!(sent("openai", messages()), json!([says("developer", "Now in French.")]));
+    assert_eq!(sent("compatible", messages()), json!([says("system", "Now in French.")]));
+    let instructions = |dialect: &str| body_of(form(dialect), &prompt(messages()))["instructions"].take();
     assert_eq!(instructions("openai"), Value::Null);
     assert_eq!(instructions("chatgpt"), "You are a helpful assistant.");
 }
@@ -253,10 +203,7 @@ fn reasoning_goes_back_to_the_model_that_wrote_it_only() {
         vec![
             encrypted("Hm.", "rs_1"),
             said_as("Hi", "msg_1"),
-            attached(
-                call("a", "{}"),
-                json!({"id": "fc_1", "caller": {"type": "direct"}}),
-            ),
+            attached(call("a", "{}"), json!({"id": "fc_1", "caller": {"type": "direct"}})),
         ]
     };
     let types = |message: Message| {
@@ -268,18 +215,9 @@ fn reasoning_goes_back_to_the_model_that_wrote_it_only() {
     };
     assert_eq!(
         types(assistant(parts())),
-        [
-            "reasoning \"rs_1\"",
-            "message \"msg_1\"",
-            "function_call \"fc_1\"",
-            "function_call_output null"
-        ]
+        ["reasoning \"rs_1\"", "message \"msg_1\"", "function_call \"fc_1\"", "function_call_output null"]
     );
-    let without = [
-        "message null",
-        "function_call null",
-        "function_call_output null",
-    ];
+    let without = ["message null", "function_call null", "function_call_output null"];
     assert_eq!(types(by("gpt-4", parts())), without);
     assert_eq!(types(message(Role::Assistant, parts())), without);
 }
@@ -291,10 +229,7 @@ fn parts_of_a_summary_are_one_item_again() {
         reasoning("Two."),
         encrypted("Three.", "rs_1"),
         encrypted("", "rs_2"),
-        attached(
-            reasoning("Raw."),
-            json!({"id": "other_3", "encrypted_content": "xyz", "raw": true}),
-        ),
+        attached(reasoning("Raw."), json!({"id": "other_3", "encrypted_content": "xyz", "raw": true})),
         Part::text("Hi"),
     ];
     let text = |text: &str| json!({"type": "summary_text", "text": text});
@@ -313,12 +248,7 @@ fn parts_of_a_summary_are_one_item_again() {
 #[test]
 fn plain_reasoning_goes_back_in_the_tool_loop_to_services_that_read_it() {
     let said = |model: &str| {
-        let parts = vec![
-            reasoning("Hm. "),
-            reasoning("So."),
-            call("a", "{}"),
-            call("b", "{}"),
-        ];
+        let parts = vec![reasoning("Hm. "), reasoning("So."), call("a", "{}"), call("b", "{}")];
         by(model, parts)
     };
     let ends = || ["a", "b"].map(|id| result(id, ToolOutcome::Success, vec![]));
@@ -346,11 +276,7 @@ fn plain_reasoning_goes_back_in_the_tool_loop_to_services_that_read_it() {
     assert_eq!(types("llamacpp", turn("gpt-4")), without, "another model's");
     assert_eq!(types("compatible", turn("gpt-5")), without, "not known");
     let spoken = [turn("gpt-5"), vec![user("And now?")]].concat();
-    assert_eq!(
-        types("llamacpp", spoken.clone()),
-        later,
-        "an earlier turn's"
-    );
+    assert_eq!(types("llamacpp", spoken.clone()), later, "an earlier turn's");
     let omitted = |messages| omitted(&prompt(messages), form("llamacpp")).len();
     assert_eq!((omitted(turn("gpt-5")), omitted(spoken)), (0, 2));
 }
@@ -358,11 +284,8 @@ fn plain_reasoning_goes_back_in_the_tool_loop_to_services_that_read_it() {
 #[test]
 fn reasoning_without_what_follows_it_is_left_out() {
     let cut_off = assistant(vec![said_as("Hi", "msg_1"), encrypted("Hm.", "rs_1")]);
-    let before_item = assistant(vec![
-        encrypted("Hm.", "rs_1"),
-        item("other", json!({"type": "web_search_call"})),
-        Part::text("Hi"),
-    ]);
+    let before_item =
+        assistant(vec![encrypted("Hm.", "rs_1"), item("other", json!({"type": "web_search_call"})), Part::text("Hi")]);
     let never_ended = assistant(vec![reasoning("Hm."), Part::text("Hi")]);
     for message in [cut_off, before_item, never_ended] {
         let sent = sent("openai", vec![message]);
@@ -391,31 +314,16 @@ fn items_go_back_as_they_came_to_the_model_that_made_them() {
         json!([search, says("assistant", "Hi")]),
         "a picture that was not kept cannot be sent"
     );
-    assert_eq!(
-        sent("openai", vec![by("gpt-4", parts())]),
-        json!([says("assistant", "Hi")])
-    );
+    assert_eq!(sent("openai", vec![by("gpt-4", parts())]), json!([says("assistant", "Hi")]));
 }
 
 #[test]
 fn words_of_one_message_go_back_as_one_message() {
     let parts = vec![
-        attached(
-            Part::text("a"),
-            json!({"id": "msg_1", "phase": "commentary"}),
-        ),
-        attached(
-            Part::new(Content::Refusal("b".to_owned())),
-            json!({"id": "msg_1", "phase": "commentary"}),
-        ),
-        attached(
-            Part::text("c"),
-            json!({"id": "msg_2", "phase": "final_answer"}),
-        ),
-        attached(
-            Part::text("d"),
-            json!({"id": "capture-1", "phase": "final_answer"}),
-        ),
+        attached(Part::text("a"), json!({"id": "msg_1", "phase": "commentary"})),
+        attached(Part::new(Content::Refusal("b".to_owned())), json!({"id": "msg_1", "phase": "commentary"})),
+        attached(Part::text("c"), json!({"id": "msg_2", "phase": "final_answer"})),
+        attached(Part::text("d"), json!({"id": "capture-1", "phase": "final_answer"})),
         Part::text("e"),
         Part::text("f"),
         Part::new(Content::Refusal("g".to_owned())),
@@ -435,12 +343,7 @@ fn words_of_one_message_go_back_as_one_message() {
     );
     assert_eq!(
         sent("openai", vec![by("gpt-4", parts)]),
-        json!([
-            says("assistant", "ab"),
-            says("assistant", "c"),
-            says("assistant", "d"),
-            says("assistant", "efg")
-        ])
+        json!([says("assistant", "ab"), says("assistant", "c"), says("assistant", "d"), says("assistant", "efg")])
     );
 }
 
@@ -506,20 +409,13 @@ fn the_words_of_a_result_say_how_the_call_ended() {
 fn kept(media_type: &str, filename: &str) -> Media {
     Media {
         media_type: media_type.to_owned(),
-        source: Source::Blob(BlobRef {
-            id: BlobId::new("b"),
-            bytes: 3,
-            pixels: None,
-        }),
+        source: Source::Blob(BlobRef { id: BlobId::new("b"), bytes: 3, pixels: None }),
         filename: filename.to_owned(),
     }
 }
 
 fn at_address(media_type: &str) -> Media {
-    Media {
-        source: Source::Url("https://example.org/a".to_owned()),
-        ..kept(media_type, "")
-    }
+    Media { source: Source::Url("https://example.org/a".to_owned()), ..kept(media_type, "") }
 }
 
 #[test]
@@ -539,7 +435,8 @@ fn media_are_contents_of_what_a_user_says() {
         medium(missing),
     ];
     let picture = |url: &str| json!({"type": "input_image", "image_url": url, "detail": "auto"});
-    let file = |name: &str| json!({"type": "input_file", "filename": name, "file_data": "data:application/pdf;base64,YWJj"});
+    let file =
+        |name: &str| json!({"type": "input_file", "filename": name, "file_data": "data:application/pdf;base64,YWJj"});
     assert_eq!(
         sent("openai", vec![message(Role::User, parts)]),
         json!([{"type": "message", "role": "user", "content": [
@@ -561,25 +458,12 @@ fn media_of_results_stand_in_them_or_after_them() {
         let made = assistant(vec![call("a", "{}")]);
         vec![made, result("a", ToolOutcome::Error, given)]
     };
-    let picture =
-        json!({"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"});
+    let picture = json!({"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"});
     let text = |text: &str| json!({"type": "input_text", "text": text});
-    assert_eq!(
-        sent("openai", conversation())[1]["output"],
-        json!([text("Error"), text("See:"), picture])
-    );
+    assert_eq!(sent("openai", conversation())[1]["output"], json!([text("Error"), text("See:"), picture]));
     let elsewhere = sent("lmstudio", conversation());
-    assert_eq!(
-        elsewhere[1]["output"],
-        "Error: See:\n[a.png (image/png): shown after the results]"
-    );
-    assert_eq!(
-        elsewhere[2]["content"],
-        json!([
-            text("[From the result of look: a.png (image/png)]"),
-            picture
-        ])
-    );
+    assert_eq!(elsewhere[1]["output"], "Error: See:\n[a.png (image/png): shown after the results]");
+    assert_eq!(elsewhere[2]["content"], json!([text("[From the result of look: a.png (image/png)]"), picture]));
 }
 
 #[test]
@@ -589,12 +473,7 @@ fn only_supported_media_are_sent_to_a_service() {
         ("openai", kept("image/png", ""), Role::Tool, true),
         ("openai", kept("image/png", ""), Role::Assistant, true),
         ("openai", at_address("image/png"), Role::Assistant, false),
-        (
-            "openai",
-            kept("application/pdf", ""),
-            Role::Assistant,
-            false,
-        ),
+        ("openai", kept("application/pdf", ""), Role::Assistant, false),
         ("openai", kept("image/tiff", ""), Role::User, false),
         ("openai", kept("application/pdf", ""), Role::User, true),
         ("openai", at_address("application/pdf"), Role::User, true),
@@ -627,10 +506,8 @@ fn what_is_left_out_of_a_request_is_reported() {
         ),
     ];
     let notes = omitted(&prompt(messages), form("openai"));
-    let shown: Vec<(Option<usize>, &str)> = notes
-        .iter()
-        .map(|PromptNote { part, text, .. }| (*part, text.as_str()))
-        .collect();
+    let shown: Vec<(Option<usize>, &str)> =
+        notes.iter().map(|PromptNote { part, text, .. }| (*part, text.as_str())).collect();
     let nothing = "Nothing in the message can be sent to this model.";
     let unsent = "The reasoning is not sent back to this model.";
     assert_eq!(
@@ -640,10 +517,7 @@ fn what_is_left_out_of_a_request_is_reported() {
             (None, nothing),
             (Some(0), unsent),
             (Some(1), unsent),
-            (
-                Some(2),
-                "The item can be sent back only to the model that generated it."
-            ),
+            (Some(2), "The item can be sent back only to the model that generated it."),
         ]
     );
 }
@@ -651,10 +525,7 @@ fn what_is_left_out_of_a_request_is_reported() {
 /// Type and id of each item that is sent back.
 fn names(items: &[Value]) -> Vec<(String, String)> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    items
-        .iter()
-        .map(|item| (word(&item["type"]), word(&item["id"])))
-        .collect()
+    items.iter().map(|item| (word(&item["type"]), word(&item["id"]))).collect()
 }
 
 #[test]
@@ -675,34 +546,20 @@ fn a_recorded_answer_goes_back_as_the_items_that_it_came_as() {
                 came.push(event["item"].clone());
             }
         }
-        let forgotten =
-            |item: &Value| item["type"] == "reasoning" && item["encrypted_content"].is_null();
+        let forgotten = |item: &Value| item["type"] == "reasoning" && item["encrypted_content"].is_null();
         if came.iter().any(forgotten) {
             continue;
         }
         let last_reasons = came.last().is_some_and(|item| item["type"] == "reasoning");
         came.truncate(came.len() - usize::from(last_reasons));
         let message = assistant(answer.parts);
-        let ids =
-            crate::provider::call_ids::CallIdMap::of(std::slice::from_ref(&message), CALL_IDS);
-        let written = assistant_items::answer(
-            &message,
-            (true, true),
-            form("openai"),
-            (&ids, &Contents::default()),
-        );
+        let ids = crate::provider::call_ids::CallIdMap::of(std::slice::from_ref(&message), CALL_IDS);
+        let written = assistant_items::answer(&message, (true, true), form("openai"), (&ids, &Contents::default()));
         let written = serde_json::to_value(&written.items).expect("JSON");
         let written = written.as_array().expect("items");
         assert_eq!(names(written), names(&came), "{file}");
         for (written, came) in written.iter().zip(&came) {
-            for field in [
-                "encrypted_content",
-                "summary",
-                "call_id",
-                "name",
-                "arguments",
-                "phase",
-            ] {
+            for field in ["encrypted_content", "summary", "call_id", "name", "arguments", "phase"] {
                 if written["arguments"] == "{}" && field == "arguments" {
                     continue;
                 }
@@ -733,11 +590,7 @@ fn p11_a_call_for_the_client_goes_back_with_its_output_only() {
     let prompt = prompt(vec![user("Do it."), message, user("And now?")]);
     let body = body_of(form("openai"), &prompt);
     let sent = body["input"].as_array().unwrap();
-    assert_eq!(
-        sent[2..5],
-        [call("shell_call", "c2"), output, search],
-        "{body}"
-    );
+    assert_eq!(sent[2..5], [call("shell_call", "c2"), output, search], "{body}");
     assert_eq!(sent.len(), 6);
     let notes = omitted(&prompt, form("openai"));
     let parts: Vec<_> = notes.into_iter().map(|note| note.part).collect();

@@ -16,8 +16,7 @@ use crate::{
         size::EstimateCorrection,
     },
     model::{
-        Category, Compaction, CompactionState, Message, MessageId, Part, Role, TenantId,
-        TokenCount, UsageTotals,
+        Category, Compaction, CompactionState, Message, MessageId, Part, Role, TenantId, TokenCount, UsageTotals,
         compaction::{CompactionPolicy, InstructionsMode, Summary, Trigger},
         derive,
     },
@@ -97,22 +96,11 @@ impl CompactionRequest {
         let need = match (trigger, target) {
             (Trigger::Threshold, None) => Urgency::Optional,
             (Trigger::Overflow, None) if !survey.exceeds(survey.size.tokens) => Urgency::Required,
-            (
-                Trigger::Overflow
-                | Trigger::Threshold
-                | Trigger::Manual
-                | Trigger::ProviderOverflow,
-                None | Some(_),
-            ) => Urgency::LastResort,
+            (Trigger::Overflow | Trigger::Threshold | Trigger::Manual | Trigger::ProviderOverflow, None | Some(_)) => {
+                Urgency::LastResort
+            }
         };
-        Self {
-            trigger,
-            policy,
-            instructions,
-            target,
-            was_pruned,
-            need,
-        }
+        Self { trigger, policy, instructions, target, was_pruned, need }
     }
 }
 
@@ -164,8 +152,7 @@ impl CompactionInput {
             Substitute::Excerpt => substituted.is_some(),
             Substitute::ActiveSummary | Substitute::Note => true,
         };
-        let is_bounded =
-            plan.strategy().summarises() || order.bound().is_none_or(|bound| least <= bound);
+        let is_bounded = plan.strategy().summarises() || order.bound().is_none_or(|bound| least <= bound);
         writable
             && is_bounded
             && gained_enough(self.at_most(), gained)
@@ -198,15 +185,8 @@ impl CompactionInput {
             Substitute::ActiveSummary => self.carried(plan),
             Substitute::Excerpt | Substitute::Note => {
                 let text = self.substitute(order, plan)?;
-                let summary = Summary {
-                    text,
-                    message: MessageId::new("not-stored"),
-                    model: String::new(),
-                };
-                Some(message_tokens(&summary_message(
-                    &summary,
-                    estimator(&self.model),
-                )))
+                let summary = Summary { text, message: MessageId::new("not-stored"), model: String::new() };
+                Some(message_tokens(&summary_message(&summary, estimator(&self.model))))
             }
         }
     }
@@ -222,20 +202,14 @@ impl CompactionInput {
     }
 
     /// The ways to try. Pinned messages are removed only if the prompt cannot be sent otherwise.
-    pub(super) fn ways(
-        &self,
-        order: &CompactionRequest,
-    ) -> impl Iterator<Item = CompactionMethod> + use<> {
-        let too_large =
-            self.exceeds(self.size.tokens) || order.trigger == Trigger::ProviderOverflow;
-        ladder(order.policy.strategy, order.need)
-            .filter(move |way| too_large || !way.replaces_pinned())
+    pub(super) fn ways(&self, order: &CompactionRequest) -> impl Iterator<Item = CompactionMethod> + use<> {
+        let too_large = self.exceeds(self.size.tokens) || order.trigger == Trigger::ProviderOverflow;
+        ladder(order.policy.strategy, order.need).filter(move |way| too_large || !way.replaces_pinned())
     }
 
     fn plans<'a>(&'a self, order: &'a CompactionRequest) -> impl Iterator<Item = Plan> + 'a {
         let situation = self.situation(order);
-        self.ways(order)
-            .filter_map(move |way| compact::plan(way, &situation))
+        self.ways(order).filter_map(move |way| compact::plan(way, &situation))
     }
 
     /// Most tokens of the summary of a plan. Returns `None` if the requested size leaves too little
@@ -245,52 +219,29 @@ impl CompactionInput {
         if order.bound().is_none() {
             return Some(most);
         }
-        let beside =
-            estimate::text(&summary_prompt::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
-        let left = plan
-            .substitute_budget(&self.shown(order))
-            .saturating_sub(beside)
-            .min(most);
+        let beside = estimate::text(&summary_prompt::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
+        let left = plan.substitute_budget(&self.shown(order)).saturating_sub(beside).min(most);
         (left >= SMALLEST_SUMMARY.min(most)).then_some(left)
     }
 
     /// The situation with the reported prompt size instead of its upper bound.
     fn shown<'a>(&'a self, order: &'a CompactionRequest) -> PlanInput<'a> {
-        PlanInput {
-            size: self.size.tokens,
-            correction: self.lesson,
-            ..self.situation(order)
-        }
+        PlanInput { size: self.size.tokens, correction: self.lesson, ..self.situation(order) }
     }
 
     /// Tokens of the summary in force, if the plan keeps it.
     fn carried(&self, plan: &Plan) -> Option<u32> {
-        self.messages
-            .iter()
-            .find(|message| plan.carries_summary && message.is_summary)
-            .map(prune::size)
+        self.messages.iter().find(|message| plan.carries_summary && message.is_summary).map(prune::size)
     }
 
     /// The expected outcome of a compaction.
     pub(super) fn forecast(&self, order: &CompactionRequest, plan: &Plan) -> Compaction {
         if plan.strategy().summarises() {
-            let read = plan
-                .hidden_messages(&self.messages)
-                .map(|message| i64::from(prune::size(message)))
-                .sum();
-            let usage = UsageTotals {
-                calls: 1,
-                input: read,
-                ..UsageTotals::default()
-            };
-            let most = self
-                .max_summary_tokens(order, plan)
-                .unwrap_or(order.policy.summary_max_tokens);
+            let read = plan.hidden_messages(&self.messages).map(|message| i64::from(prune::size(message))).sum();
+            let usage = UsageTotals { calls: 1, input: read, ..UsageTotals::default() };
+            let most = self.max_summary_tokens(order, plan).unwrap_or(order.policy.summary_max_tokens);
             let most = most.saturating_add(estimate::MESSAGE_OVERHEAD);
-            return Compaction {
-                usage,
-                ..self.outlook(order, plan, Some(most))
-            };
+            return Compaction { usage, ..self.outlook(order, plan, Some(most)) };
         }
         self.outlook(order, plan, self.substituted(order, plan))
     }
@@ -305,15 +256,9 @@ impl CompactionInput {
         written: Option<(String, String)>,
     ) -> Draft {
         let named = begun.id.as_ref().zip(written);
-        let summary = named.map(|(id, (text, model))| Summary {
-            text,
-            message: derive::summary(id),
-            model,
-        });
+        let summary = named.map(|(id, (text, model))| Summary { text, message: derive::summary(id), model });
         let estimator = estimator(&self.model);
-        let message = summary
-            .as_ref()
-            .map(|summary| summary_message(summary, estimator));
+        let message = summary.as_ref().map(|summary| summary_message(summary, estimator));
         let compaction = Compaction {
             id: begun.id.clone(),
             state: begun.state,
@@ -322,13 +267,7 @@ impl CompactionInput {
             ..self.outlook(order, &plan, message.as_ref().map(message_tokens))
         };
         let shift = shift(&self.messages, &plan, message.as_ref());
-        Draft {
-            compaction,
-            shift,
-            summary: message,
-            estimator,
-            plan,
-        }
+        Draft { compaction, shift, summary: message, estimator, plan }
     }
 
     /// The outcome of a plan with a summary of this many tokens. `None` means that messages are
@@ -344,9 +283,7 @@ impl CompactionInput {
             range: Some((plan.from, plan.to)),
             messages_compacted: plan.stands_for,
             messages_before: number(self.messages.len()),
-            messages_after: number(
-                self.messages.len() - plan.hidden.len() + usize::from(summary.is_some()),
-            ),
+            messages_after: number(self.messages.len() - plan.hidden.len() + usize::from(summary.is_some())),
             tokens_before: self.size.clone(),
             tokens_after: Some(estimate::count(after)),
             limit: order.target.unwrap_or_else(|| self.budget.room()),
@@ -365,16 +302,8 @@ impl CompactionInput {
 }
 
 /// The compaction in force, as input for the next one.
-pub(super) fn in_force_of(
-    (compaction, hides_pinned): (Compaction, bool),
-) -> Option<ActiveCompaction> {
-    let Compaction {
-        id,
-        range,
-        messages_compacted,
-        summary,
-        ..
-    } = compaction;
+pub(super) fn in_force_of((compaction, hides_pinned): (Compaction, bool)) -> Option<ActiveCompaction> {
+    let Compaction { id, range, messages_compacted, summary, .. } = compaction;
     let (from, to) = range?;
     Some(ActiveCompaction {
         id: id?,
@@ -388,19 +317,9 @@ pub(super) fn in_force_of(
 
 /// The message that replaces the compacted messages.
 fn summary_message(summary: &Summary, estimator: Estimator) -> NewMessage {
-    let mut part = stored(
-        Part::text(summary_prompt::message(&summary.text)),
-        Role::User,
-        estimator,
-    );
+    let mut part = stored(Part::text(summary_prompt::message(&summary.text)), Role::User, estimator);
     part.size.category = Category::Summary;
-    new_message(
-        summary.message.clone(),
-        Role::User,
-        vec![part],
-        None,
-        estimator,
-    )
+    new_message(summary.message.clone(), Role::User, vec![part], None, estimator)
 }
 
 /// The change of the session's counters.

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    model::{
-        Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount,
-        command::RevertCompaction,
-    },
+    model::{Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount, command::RevertCompaction},
     store,
     turn::{Error, engine::Engine, optimistic::retry_on_change},
 };
@@ -29,16 +26,8 @@ impl Engine {
         .await
     }
 
-    async fn try_revert(
-        &self,
-        key: &SessionKey,
-        command: &RevertCompaction,
-    ) -> Result<Option<Compaction>, Error> {
-        let RevertCompaction {
-            session: _,
-            compaction: id,
-            idempotency,
-        } = command;
+    async fn try_revert(&self, key: &SessionKey, command: &RevertCompaction) -> Result<Option<Compaction>, Error> {
+        let RevertCompaction { session: _, compaction: id, idempotency } = command;
         let session = self.session(key).await?;
         if let Some(known) = self.compacted_before(key, idempotency).await? {
             return self.await_compaction(key, &known, false).await.map(Some);
@@ -52,26 +41,14 @@ impl Engine {
                 return Err(Error::CompactionNotFound(id.clone()));
             }
         }
-        let newest = self
-            .store
-            .compaction_in_force(key)
-            .await?
-            .and_then(|(newest, _)| newest.id);
+        let newest = self.store.compaction_in_force(key).await?.and_then(|(newest, _)| newest.id);
         if let Some(newest) = newest.filter(|newest| newest != id) {
             return Err(Error::CompactionSuperseded { newest });
         }
-        let told = Compaction {
-            state: CompactionState::Reverted,
-            reverted_at: Some(self.now()),
-            ..found
-        };
+        let told = Compaction { state: CompactionState::Reverted, reverted_at: Some(self.now()), ..found };
         let reverted = Payload::CompactionReverted(Box::new(told));
         let seen = session.context_version;
-        let answer = match self
-            .store
-            .revert_compaction(key, id, seen, &reverted, idempotency)
-            .await
-        {
+        let answer = match self.store.revert_compaction(key, id, seen, &reverted, idempotency).await {
             Ok(answer) => answer,
             Err(store::Error::Duplicate(_)) => return Ok(None),
             Err(error) => return Err(error.into()),

@@ -15,9 +15,8 @@ use crate::{
         estimate,
     },
     model::{
-        Failure, FailurePhase, FailureReason, FinishReason, InputMessage, MessageId, Part, Prompt,
-        Role, SessionConfig, Tally, TenantId, Transcript, UsagePurpose, command::TurnRequest,
-        compaction::Trigger,
+        Failure, FailurePhase, FailureReason, FinishReason, InputMessage, MessageId, Part, Prompt, Role, SessionConfig,
+        Tally, TenantId, Transcript, UsagePurpose, command::TurnRequest, compaction::Trigger,
     },
     provider::{
         Assembly,
@@ -63,50 +62,27 @@ impl Engine {
         cost: &mut Cost,
     ) -> Result<(String, String), Box<Failure>> {
         let policy = &order.policy;
-        let allowed = survey.max_summary_tokens(order, plan).ok_or_else(|| {
-            rejected(
-                FailureReason::ContextOverflow,
-                "the target leaves no room for a summary",
-            )
-        })?;
+        let allowed = survey
+            .max_summary_tokens(order, plan)
+            .ok_or_else(|| rejected(FailureReason::ContextOverflow, "the target leaves no room for a summary"))?;
         let model = match &policy.summary_model {
             Some(reference) => {
-                let unknown = || {
-                    rejected(
-                        FailureReason::ProviderBadRequest,
-                        &self.models.missing(reference).to_string(),
-                    )
-                };
+                let unknown =
+                    || rejected(FailureReason::ProviderBadRequest, &self.models.missing(reference).to_string());
                 self.models.resolve(reference).ok_or_else(unknown)?
             }
             None => survey.model.clone(),
         };
         cost.model.clone_from(&model.reference);
-        let most = model
-            .info
-            .max_output
-            .map_or(allowed, |limit| limit.tokens.min(allowed));
+        let most = model.info.max_output.map_or(allowed, |limit| limit.tokens.min(allowed));
         let (instructions, mode) = &order.instructions;
-        let system = summary_prompt::system(
-            &[
-                (&policy.instructions, policy.instructions_mode),
-                (instructions, *mode),
-            ],
-            most,
-        );
-        let before = survey
-            .in_force
-            .as_ref()
-            .and_then(|in_force| in_force.summary.clone());
+        let system =
+            summary_prompt::system(&[(&policy.instructions, policy.instructions_mode), (instructions, *mode)], most);
+        let before = survey.in_force.as_ref().and_then(|in_force| in_force.summary.clone());
         let window = window(survey, order, &model);
-        let taken = [
-            most,
-            estimate::system(&system),
-            most.max(before.as_deref().map_or(0, estimate::text)),
-            SMALLEST_PIECE,
-        ];
-        let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10
-            * USED_TENTHS;
+        let taken =
+            [most, estimate::system(&system), most.max(before.as_deref().map_or(0, estimate::text)), SMALLEST_PIECE];
+        let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10 * USED_TENTHS;
         if piece < SMALLEST_PIECE {
             return Err(rejected(
                 FailureReason::ContextOverflow,
@@ -122,20 +98,12 @@ impl Engine {
         }
         let mut summary = before;
         for piece in pieces {
-            let prompt = prompt(
-                &model,
-                &system,
-                summary_prompt::request(summary.as_deref(), &piece),
-                most,
-            )?;
+            let prompt = prompt(&model, &system, summary_prompt::request(summary.as_deref(), &piece), most)?;
             let asked = self.ask_for_summary(&survey.tenant, &model, Arc::new(prompt), cost);
             summary = Some(asked.await?);
         }
         let summary = summary.ok_or_else(|| {
-            rejected(
-                FailureReason::ContextOverflow,
-                "the messages to compact contain nothing to summarize",
-            )
+            rejected(FailureReason::ContextOverflow, "the messages to compact contain nothing to summarize")
         })?;
         Ok((summary, model.reference))
     }
@@ -152,22 +120,12 @@ impl Engine {
         loop {
             calls += 1;
             let answer = self.one_measured(tenant, model, Arc::clone(&prompt)).await;
-            cost.calls.push(
-                answer
-                    .as_ref()
-                    .ok()
-                    .and_then(|answer| answer.finish.usage.clone()),
-            );
+            cost.calls.push(answer.as_ref().ok().and_then(|answer| answer.finish.usage.clone()));
             let error = match answer {
                 Ok(answer) => return accepted(answer),
                 Err(error) => error,
             };
-            let failed = RetryInput {
-                error: &error,
-                calls,
-                time_left: Duration::MAX,
-                jitter: 1.0,
-            };
+            let failed = RetryInput { error: &error, calls, time_left: Duration::MAX, jitter: 1.0 };
             let Some(wait) = retry::wait(&self.rules.turn, failed) else {
                 return Err(Box::new(error.to_failure(FailurePhase::Generate)));
             };
@@ -183,15 +141,10 @@ impl Engine {
         model: &ResolvedModel,
         prompt: Arc<Prompt>,
     ) -> Result<AssembledResponse, error::Error> {
-        let call = ModelCall {
-            provider: &model.provider_name,
-            model: &model.info.name,
-            purpose: UsagePurpose::Compaction,
-        };
+        let call =
+            ModelCall { provider: &model.provider_name, model: &model.info.name, purpose: UsagePurpose::Compaction };
         let (input, most_output) = (prompt.size.tokens, prompt.max_output_tokens);
-        let reserving =
-            self.quotas
-                .reserve_when_available(tenant, input, most_output.unwrap_or_default());
+        let reserving = self.quotas.reserve_when_available(tenant, input, most_output.unwrap_or_default());
         let mut tokens = reserving.await;
         let begun = Instant::now();
         let span = Trace::current().model_call(call);
@@ -228,11 +181,7 @@ impl Engine {
         let predicted = u64::from(prompt.size.tokens);
         let mut written = Tally::default();
         let mut answer = model.call(tenant, prompt);
-        let mut assembly = Assembly::new(
-            MessageId::new("summary"),
-            BTreeSet::new(),
-            self.rules.turn.max_answer_bytes,
-        );
+        let mut assembly = Assembly::new(MessageId::new("summary"), BTreeSet::new(), self.rules.turn.max_answer_bytes);
         while let Some(chunk) = answer.next().await {
             let chunk = chunk.inspect_err(|_| {
                 if written == Tally::default() {
@@ -254,11 +203,7 @@ impl Engine {
                 }
             }
         }
-        Err(error::Error::new(
-            Kind::Broken,
-            &model.provider_name,
-            "the response ended without its end marker",
-        ))
+        Err(error::Error::new(Kind::Broken, &model.provider_name, "the response ended without its end marker"))
     }
 }
 
@@ -267,33 +212,17 @@ impl Engine {
 /// target that was set after that is known to fit.
 fn window(survey: &CompactionInput, order: &CompactionRequest, model: &ResolvedModel) -> u32 {
     if model.reference != survey.model.reference {
-        return model
-            .info
-            .context_window
-            .map_or(ASSUMED_WINDOW_AND_RESERVE.0, |limit| limit.tokens);
+        return model.info.context_window.map_or(ASSUMED_WINDOW_AND_RESERVE.0, |limit| limit.tokens);
     }
-    let found = order
-        .target
-        .filter(|_| order.trigger == Trigger::ProviderOverflow);
-    found.map_or(survey.budget.window, |target| {
-        target.min(survey.budget.window)
-    })
+    let found = order.target.filter(|_| order.trigger == Trigger::ProviderOverflow);
+    found.map_or(survey.budget.window, |target| target.min(survey.budget.window))
 }
 
-fn prompt(
-    model: &ResolvedModel,
-    system: &str,
-    request: String,
-    max_tokens: u32,
-) -> Result<Prompt, Box<Failure>> {
+fn prompt(model: &ResolvedModel, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Box<Failure>> {
     let message = unstored(InputMessage::new(Role::User, vec![Part::text(request)]));
     let transcript = Transcript::new(vec![message]).close();
-    let transcript =
-        transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
-    let config = SessionConfig {
-        system_prompt: system.to_owned(),
-        ..SessionConfig::default()
-    };
+    let transcript = transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
+    let config = SessionConfig { system_prompt: system.to_owned(), ..SessionConfig::default() };
     let request = TurnRequest::default();
     let call = PromptCall::new(&config, &request, 1, false, model);
     Ok(call.prompt(transcript, Some(max_tokens)))
@@ -312,16 +241,9 @@ fn accepted(answer: AssembledResponse) -> Result<String, Box<Failure>> {
             return reason("the summary response ended early");
         }
     }
-    let texts = answer
-        .parts
-        .iter()
-        .filter_map(|part| part.content.as_text());
+    let texts = answer.parts.iter().filter_map(|part| part.content.as_text());
     let summary = texts.collect::<String>().trim().to_owned();
-    if summary.is_empty() {
-        reason("the summary is empty")
-    } else {
-        Ok(summary)
-    }
+    if summary.is_empty() { reason("the summary is empty") } else { Ok(summary) }
 }
 
 fn rejected(reason: FailureReason, words: &str) -> Box<Failure> {

@@ -43,11 +43,7 @@ impl Announcements {
     /// The announcements after the first `heard`, as far as they are kept.
     pub(super) fn after(&self, heard: usize) -> Vec<Announcement> {
         let new = (self.total - heard.min(self.total)).min(self.recent.len());
-        self.recent
-            .iter()
-            .skip(self.recent.len() - new)
-            .cloned()
-            .collect()
+        self.recent.iter().skip(self.recent.len() - new).cloned().collect()
     }
 }
 
@@ -60,19 +56,9 @@ mod tests {
         let mut all = Announcements::default();
         for position in 1..=100 {
             let message = MessageId::new(position.to_string());
-            all.add(Announcement {
-                turn: None,
-                message,
-                position,
-                delivery: Delivery::Asap,
-            });
+            all.add(Announcement { turn: None, message, position, delivery: Delivery::Asap });
         }
-        let heard = |from| {
-            all.after(from)
-                .iter()
-                .map(|it| it.position)
-                .collect::<Vec<_>>()
-        };
+        let heard = |from| all.after(from).iter().map(|it| it.position).collect::<Vec<_>>();
         assert_eq!(heard(98), [99, 100]);
         assert_eq!(heard(100), Vec::<u32>::new());
         assert_eq!(heard(0), (37..=100).collect::<Vec<_>>());

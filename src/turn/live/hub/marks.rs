@@ -29,10 +29,7 @@ impl Marks {
     /// The events to compare: those that were seen, and the newest known seq of the session.
     pub(super) fn all(&self, newest: Seq) -> Vec<SeenEvent> {
         let known = self.0.back().is_some_and(|mark| mark.seq >= newest) || newest == Seq(0);
-        let newest = (!known).then_some(SeenEvent {
-            seq: newest,
-            at: None,
-        });
+        let newest = (!known).then_some(SeenEvent { seq: newest, at: None });
         self.0.iter().copied().chain(newest).collect()
     }
 
@@ -63,29 +60,20 @@ mod tests {
     use super::*;
 
     fn mark(seq: i64, at: Option<i64>) -> SeenEvent {
-        SeenEvent {
-            seq: Seq(seq),
-            at: at.map(|at| Timestamp::from_second(at).unwrap()),
-        }
+        SeenEvent { seq: Seq(seq), at: at.map(|at| Timestamp::from_second(at).unwrap()) }
     }
 
     #[test]
     fn each_mark_is_compared_once_and_the_newest_again() {
         let mut marks = Marks::default();
         assert_eq!(marks.all(Seq(0)), []);
-        [mark(3, Some(30)), mark(2, Some(20)), mark(5, Some(50))]
-            .into_iter()
-            .for_each(|mark| marks.add(mark));
+        [mark(3, Some(30)), mark(2, Some(20)), mark(5, Some(50))].into_iter().for_each(|mark| marks.add(mark));
         let asked = marks.all(Seq(7));
         assert_eq!(asked, [mark(3, Some(30)), mark(5, Some(50)), mark(7, None)]);
         marks.add(mark(9, Some(90)));
         let written = SeenEventCheck::Written(Timestamp::from_second(70).unwrap());
         marks.compared(&asked, &[(Seq(7), written)]);
-        assert_eq!(
-            marks.all(Seq(9)),
-            [mark(9, Some(90))],
-            "what was seen meanwhile stays to be compared"
-        );
+        assert_eq!(marks.all(Seq(9)), [mark(9, Some(90))], "what was seen meanwhile stays to be compared");
         let mut marks = Marks::default();
         marks.compared(&[mark(7, None)], &[(Seq(7), written)]);
         assert_eq!(marks.all(Seq(7)), [mark(7, Some(70))]);

@@ -14,30 +14,16 @@ fn key() -> SessionKey {
 }
 
 fn live(after: i64, what: LiveKind) -> LiveOutput {
-    LiveOutput {
-        after: Seq(after),
-        turn: TurnId::new("turn"),
-        at: at(after),
-        kind: what,
-    }
+    LiveOutput { after: Seq(after), turn: TurnId::new("turn"), at: at(after), kind: what }
 }
 
 /// The position in the turn after an event: each attempt follows another event.
 fn at(after: i64) -> StepPosition {
-    StepPosition {
-        step: 1,
-        attempt: u32::try_from(after).unwrap(),
-    }
+    StepPosition { step: 1, attempt: u32::try_from(after).unwrap() }
 }
 
 fn delta(message: &str, part: u32, text: &str) -> Delta {
-    Delta {
-        message: MessageId::new(message),
-        part,
-        offset: 0,
-        text: text.to_owned(),
-        kind: DeltaKind::Text,
-    }
+    Delta { message: MessageId::new(message), part, offset: 0, text: text.to_owned(), kind: DeltaKind::Text }
 }
 
 fn say(channel: &Channel, after: i64, message: &str, part: u32, text: &str) {
@@ -45,8 +31,7 @@ fn say(channel: &Channel, after: i64, message: &str, part: u32, text: &str) {
 }
 
 fn texts(open: Option<OpenMessage>) -> Vec<String> {
-    open.map(|open| open.parts.into_values().map(|(_, text)| text).collect())
-        .unwrap_or_default()
+    open.map(|open| open.parts.into_values().map(|(_, text)| text).collect()).unwrap_or_default()
 }
 
 fn words(live: Vec<LiveOutput>) -> Vec<(u32, u32, String)> {
@@ -66,10 +51,7 @@ fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> RemoteSess
         at: at(after),
         deltas: vec![delta(message, 0, text)],
     };
-    let chunks = words.iter().zip(from..).map(|(word, n)| Chunk {
-        n,
-        stretch: stretch(word),
-    });
+    let chunks = words.iter().zip(from..).map(|(word, n)| Chunk { n, stretch: stretch(word) });
     RemoteSession {
         key: key(),
         last_seq: Seq(after),
@@ -89,10 +71,7 @@ fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
     let mut reader = channel.subscribe();
     assert_eq!(texts(reader.open_message(|_| true)), ["one two", "three"]);
     say(&channel, 3, "m", 1, " four");
-    assert_eq!(
-        words(reader.more_after(|_| true)),
-        [(1, 5, " four".to_owned())]
-    );
+    assert_eq!(words(reader.more_after(|_| true)), [(1, 5, " four".to_owned())]);
     assert_eq!(reader.more_after(|_| true), []);
 }
 
@@ -100,25 +79,14 @@ fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
 fn an_attached_reader_gets_all_deltas_however_late_it_reads() {
     let channel = Hub::default().enter(&key());
     let mut reader = channel.subscribe();
-    channel.show(live(
-        3,
-        LiveKind::Thinking {
-            model: "m".to_owned(),
-        },
-    ));
+    channel.show(live(3, LiveKind::Thinking { model: "m".to_owned() }));
     for _ in 0..1000 {
         say(&channel, 3, "m", 0, "é");
     }
     channel.close_message(&MessageId::new("m"));
-    assert_eq!(
-        words(reader.more_after(|_| true)),
-        [(u32::MAX, 0, "m".to_owned()), (0, 0, "é".repeat(1000))]
-    );
+    assert_eq!(words(reader.more_after(|_| true)), [(u32::MAX, 0, "m".to_owned()), (0, 0, "é".repeat(1000))]);
     assert_eq!(reader.more_after(|_| true), []);
-    assert!(
-        channel.subscribe().open_message(|_| true).is_none(),
-        "a newcomer sees the commit"
-    );
+    assert!(channel.subscribe().open_message(|_| true).is_none(), "a newcomer sees the commit");
     assert_eq!(channel.subscribe().more_after(|_| true), []);
 }
 
@@ -133,10 +101,7 @@ fn the_text_of_a_committed_message_stays_a_second_for_readers_that_lag() {
         channel.tidy(now + after);
     }
     let [late, later] = &mut readers;
-    assert_eq!(
-        words(late.more_after(|_| true)),
-        [(0, 0, "text".to_owned())]
-    );
+    assert_eq!(words(late.more_after(|_| true)), [(0, 0, "text".to_owned())]);
     channel.tidy(now + LINGER);
     assert_eq!(later.more_after(|_| true), []);
 }
@@ -144,27 +109,14 @@ fn the_text_of_a_committed_message_stays_a_second_for_readers_that_lag() {
 #[test]
 fn a_reader_that_comes_after_the_commit_is_not_shown_the_message() {
     let channel = Hub::default().enter(&key());
-    channel.show(live(
-        3,
-        LiveKind::Thinking {
-            model: "m".to_owned(),
-        },
-    ));
+    channel.show(live(3, LiveKind::Thinking { model: "m".to_owned() }));
     say(&channel, 3, "m", 0, "text");
     channel.close_message(&MessageId::new("m"));
     let mut reader = channel.subscribe();
     assert_eq!(reader.more_after(|_| true), []);
-    channel.show(live(
-        9,
-        LiveKind::Thinking {
-            model: "m".to_owned(),
-        },
-    ));
+    channel.show(live(9, LiveKind::Thinking { model: "m".to_owned() }));
     say(&channel, 9, "n", 0, "new");
-    assert_eq!(
-        words(reader.more_after(|_| true)),
-        [(u32::MAX, 0, "m".to_owned()), (0, 0, "new".to_owned())]
-    );
+    assert_eq!(words(reader.more_after(|_| true)), [(u32::MAX, 0, "m".to_owned()), (0, 0, "new".to_owned())]);
 }
 
 #[test]
@@ -184,16 +136,8 @@ fn text_of_a_stale_owner_is_not_shown() {
     let mut reader = channel.subscribe();
     channel.apply_chunks(elsewhere(5, "new", 1, &["right"]));
     say(&channel, 3, "old", 0, "wrong");
-    channel.show(live(
-        3,
-        LiveKind::Thinking {
-            model: "wrong".to_owned(),
-        },
-    ));
-    assert_eq!(
-        words(reader.more_after(|_| true)),
-        [(0, 0, "right".to_owned())]
-    );
+    channel.show(live(3, LiveKind::Thinking { model: "wrong".to_owned() }));
+    assert_eq!(words(reader.more_after(|_| true)), [(0, 0, "right".to_owned())]);
 }
 
 #[test]
@@ -204,15 +148,9 @@ fn remote_chunks_are_applied_once_and_in_order() {
     assert_eq!(channel.applied_chunk(), (Some(MessageId::new("m")), 2));
     channel.apply_chunks(elsewhere(3, "m", 1, &["one ", "two ", "three "]));
     channel.apply_chunks(elsewhere(3, "m", 5, &["five "]));
-    assert_eq!(
-        words(reader.more_after(|_| true)),
-        [(0, 0, "one two three ".to_owned())]
-    );
+    assert_eq!(words(reader.more_after(|_| true)), [(0, 0, "one two three ".to_owned())]);
     channel.apply_chunks(elsewhere(3, "m", 4, &["four "]));
-    assert_eq!(
-        words(reader.more_after(|_| true)),
-        [(0, 14, "four ".to_owned())]
-    );
+    assert_eq!(words(reader.more_after(|_| true)), [(0, 14, "four ".to_owned())]);
     channel.apply_chunks(elsewhere(2, "older", 1, &["void"]));
     assert_eq!(reader.more_after(|_| true), []);
 }
@@ -222,40 +160,15 @@ fn a_remote_message_is_closed_by_the_state_of_session_run() {
     let open = || elsewhere(3, "m", 2, &[]);
     let table = [
         ("nothing new", open(), true),
-        (
-            "committed",
-            RemoteSession {
-                committed: true,
-                ..open()
-            },
-            false,
-        ),
-        (
-            "waiting",
-            RemoteSession {
-                state: SessionState::AwaitingTools,
-                ..open()
-            },
-            false,
-        ),
-        (
-            "the next attempt",
-            RemoteSession {
-                at: at(4),
-                ..open()
-            },
-            false,
-        ),
+        ("committed", RemoteSession { committed: true, ..open() }, false),
+        ("waiting", RemoteSession { state: SessionState::AwaitingTools, ..open() }, false),
+        ("the next attempt", RemoteSession { at: at(4), ..open() }, false),
     ];
     for (what, seen, stays) in table {
         let channel = Hub::default().enter(&key());
         channel.apply_chunks(elsewhere(3, "m", 1, &["words"]));
         channel.apply_chunks(seen);
-        assert_eq!(
-            channel.subscribe().open_message(|_| true).is_some(),
-            stays,
-            "{what}"
-        );
+        assert_eq!(channel.subscribe().open_message(|_| true).is_some(), stays, "{what}");
     }
 }
 
@@ -264,19 +177,11 @@ fn only_local_text_is_shared_with_other_replicas() {
     let channel = Hub::default().enter(&key());
     let mut shown = SentPosition::default();
     say(&channel, 3, "m", 0, "one ");
-    let offsets = |stretch: Option<DeltaBatch>| {
-        stretch.map(|it| (it.deltas[0].offset, it.deltas[0].text.clone()))
-    };
-    assert_eq!(
-        offsets(channel.take_unshared_text(&mut shown)),
-        Some((0, "one ".to_owned()))
-    );
+    let offsets = |stretch: Option<DeltaBatch>| stretch.map(|it| (it.deltas[0].offset, it.deltas[0].text.clone()));
+    assert_eq!(offsets(channel.take_unshared_text(&mut shown)), Some((0, "one ".to_owned())));
     assert_eq!(offsets(channel.take_unshared_text(&mut shown)), None);
     say(&channel, 3, "m", 0, "two");
-    assert_eq!(
-        offsets(channel.take_unshared_text(&mut shown)),
-        Some((4, "two".to_owned()))
-    );
+    assert_eq!(offsets(channel.take_unshared_text(&mut shown)), Some((4, "two".to_owned())));
     channel.apply_chunks(elsewhere(5, "n", 1, &["three"]));
     assert_eq!(offsets(channel.take_unshared_text(&mut shown)), None);
 }
@@ -312,10 +217,7 @@ fn a_reader_after_the_end_gets_a_new_channel() {
     assert_eq!(*new.subscribe().head.borrow(), Head::default());
     old.end();
     drop(old);
-    assert!(
-        Arc::ptr_eq(&new, &hub.enter(&key())),
-        "the old one took nothing with it"
-    );
+    assert!(Arc::ptr_eq(&new, &hub.enter(&key())), "the old one took nothing with it");
 }
 
 // --- Any parts, any reader
@@ -331,28 +233,15 @@ impl Screen {
     /// A new reader, with the text so far.
     fn new(channel: &Arc<Channel>) -> Self {
         let mut place = channel.subscribe();
-        let open = place
-            .open_message(|_| true)
-            .map(|open| open.parts)
-            .unwrap_or_default();
-        Self {
-            place,
-            parts: open
-                .into_iter()
-                .map(|(part, (_, text))| (part, text))
-                .collect(),
-        }
+        let open = place.open_message(|_| true).map(|open| open.parts).unwrap_or_default();
+        Self { place, parts: open.into_iter().map(|(part, (_, text))| (part, text)).collect() }
     }
 
     /// Reads new deltas. Each delta must start where the text ends.
     fn look(&mut self) {
         for (part, offset, text) in words(self.place.more_after(|_| true)) {
             let shown = self.parts.entry(part).or_default();
-            assert_eq!(
-                usize::try_from(offset),
-                Ok(shown.len()),
-                "a gap or an overlap in part {part}"
-            );
+            assert_eq!(usize::try_from(offset), Ok(shown.len()), "a gap or an overlap in part {part}");
             shown.push_str(&text);
         }
     }
@@ -365,10 +254,7 @@ fn share(channel: &Channel, shown: &mut SentPosition, n: &mut i32, other: &Chann
     };
     *n += 1;
     let stretch = codec::delta::decode_stretch(&codec::delta::encode_stretch(&stretch)).unwrap();
-    other.apply_chunks(RemoteSession {
-        chunks: vec![Chunk { n: *n, stretch }],
-        ..elsewhere(3, "m", 1, &[])
-    });
+    other.apply_chunks(RemoteSession { chunks: vec![Chunk { n: *n, stretch }], ..elsewhere(3, "m", 1, &[]) });
 }
 
 /// A delta of some part, and what happens after it.
@@ -383,16 +269,9 @@ struct Piece {
 }
 
 fn piece() -> impl Strategy<Value = Piece> {
-    (0..6_u32, "[a-cé☂]{0,3}", any::<[bool; 3]>(), 0..8).prop_map(
-        |(part, text, [looks, shares, looks_there], dice)| Piece {
-            part,
-            text,
-            looks,
-            shares,
-            looks_there,
-            comes: dice == 0,
-        },
-    )
+    (0..6_u32, "[a-cé☂]{0,3}", any::<[bool; 3]>(), 0..8).prop_map(|(part, text, [looks, shares, looks_there], dice)| {
+        Piece { part, text, looks, shares, looks_there, comes: dice == 0 }
+    })
 }
 
 proptest! {

@@ -39,16 +39,9 @@ fn violation(name: &'static str, detail: String) -> Violation {
 fn ended(turn: &Turn, live: bool, events: &[&Event]) -> Vec<Violation> {
     let Turn { id, last_seq, .. } = turn;
     let mut found = Vec::new();
-    let ends: Vec<i64> = events
-        .iter()
-        .filter(|event| ENDS.contains(&event.kind.as_str()))
-        .map(|event| event.seq)
-        .collect();
-    let expected: &[i64] = if live {
-        &[]
-    } else {
-        std::slice::from_ref(last_seq)
-    };
+    let ends: Vec<i64> =
+        events.iter().filter(|event| ENDS.contains(&event.kind.as_str())).map(|event| event.seq).collect();
+    let expected: &[i64] = if live { &[] } else { std::slice::from_ref(last_seq) };
     if ends != expected {
         let detail = format!("turn {id} has {ends:?}, expected {expected:?}");
         found.push(violation("ends", detail));
@@ -63,14 +56,8 @@ fn ended(turn: &Turn, live: bool, events: &[&Event]) -> Vec<Violation> {
         let detail = format!("{} at seq {} of turn {id}", last.kind, last.seq);
         found.push(violation("after the end", detail));
     }
-    if events
-        .first()
-        .is_some_and(|first| first.seq != turn.first_seq || first.kind != "turn_started")
-    {
-        let detail = format!(
-            "turn {id} does not begin with turn_started at {}",
-            turn.first_seq
-        );
+    if events.first().is_some_and(|first| first.seq != turn.first_seq || first.kind != "turn_started") {
+        let detail = format!("turn {id} does not begin with turn_started at {}", turn.first_seq);
         found.push(violation("begin", detail));
     }
     found

@@ -12,9 +12,7 @@ mod transcript;
 
 use std::fmt;
 
-pub use stored::{
-    Call, Compaction, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn,
-};
+pub use stored::{Call, Compaction, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn};
 pub use transcript::one_answer_per_step;
 
 /// An invariant that is checked on the stored data.
@@ -44,33 +42,18 @@ pub struct Violation {
 
 impl Violation {
     fn new(invariant: Invariant, name: &'static str, detail: String) -> Self {
-        Self {
-            invariant,
-            name,
-            detail,
-        }
+        Self { invariant, name, detail }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            invariant,
-            name,
-            detail,
-        } = self;
+        let Self { invariant, name, detail } = self;
         write!(f, "{invariant:?} {name}: {detail}")
     }
 }
 
 /// All violations in a session.
 pub fn check(session: &Stored) -> Vec<Violation> {
-    [
-        numbers::i1(session),
-        owners::i2(session),
-        queue::i3(session),
-        transcript::i4(session),
-        ends::i9(session),
-    ]
-    .concat()
+    [numbers::i1(session), owners::i2(session), queue::i3(session), transcript::i4(session), ends::i9(session)].concat()
 }

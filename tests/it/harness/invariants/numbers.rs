@@ -5,24 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Event, Invariant, Stored, Violation};
 
 pub(super) fn i1(session: &Stored) -> Vec<Violation> {
-    [
-        gaps(session),
-        unrecorded(session),
-        missing(session),
-        models(session),
-    ]
-    .concat()
+    [gaps(session), unrecorded(session), missing(session), models(session)].concat()
 }
 
 /// A turn that continued with another model calls that model, regardless of its current owner.
 fn models(session: &Stored) -> Vec<Violation> {
-    let fallbacks = session
-        .events
-        .iter()
-        .filter(|event| event.kind == "model_fallback");
-    let newest: BTreeMap<&str, &Event> = fallbacks
-        .map(|event| (event.turn.as_str(), event))
-        .collect();
+    let fallbacks = session.events.iter().filter(|event| event.kind == "model_fallback");
+    let newest: BTreeMap<&str, &Event> = fallbacks.map(|event| (event.turn.as_str(), event)).collect();
     let turns = session.turns.iter();
     turns
         .filter_map(|turn| Some((turn, newest.get(turn.id.as_str())?)))
@@ -48,62 +37,34 @@ fn gaps(session: &Stored) -> Vec<Violation> {
         return Vec::new();
     }
     let seqs: Vec<i64> = seqs.collect();
-    vec![violation(
-        "gap",
-        format!("{seqs:?} where the next is {}", session.next_seq),
-    )]
+    vec![violation("gap", format!("{seqs:?} where the next is {}", session.next_seq))]
 }
 
 /// Each message that is not voided has the event that committed it. A fork has no events of the messages that it
 /// copied.
 fn unrecorded(session: &Stored) -> Vec<Violation> {
-    let events: BTreeMap<i64, &Event> = session
-        .events
-        .iter()
-        .map(|event| (event.seq, event))
-        .collect();
+    let events: BTreeMap<i64, &Event> = session.events.iter().map(|event| (event.seq, event)).collect();
     let own = session
         .messages
         .iter()
         .filter(|message| message.seq > session.forked_at && !message.summary && !message.voided);
-    own.filter(|message| {
-        !events
-            .get(&message.seq)
-            .is_some_and(|event| event.refs.contains(&message.id))
-    })
-    .map(|message| {
-        let detail = format!(
-            "message {} at seq {} without its event",
-            message.id, message.seq
-        );
-        violation("unrecorded", detail)
-    })
-    .collect()
+    own.filter(|message| !events.get(&message.seq).is_some_and(|event| event.refs.contains(&message.id)))
+        .map(|message| {
+            let detail = format!("message {} at seq {} without its event", message.id, message.seq);
+            violation("unrecorded", detail)
+        })
+        .collect()
 }
 
 /// Each event that commits a message has that message, under its seq.
 fn missing(session: &Stored) -> Vec<Violation> {
-    let messages: BTreeSet<(i64, &str)> = session
-        .messages
-        .iter()
-        .map(|message| (message.seq, message.id.as_str()))
-        .collect();
-    let committed = session
-        .events
-        .iter()
-        .filter(|event| event.kind == "message_committed");
+    let messages: BTreeSet<(i64, &str)> =
+        session.messages.iter().map(|message| (message.seq, message.id.as_str())).collect();
+    let committed = session.events.iter().filter(|event| event.kind == "message_committed");
     committed
-        .filter(|event| {
-            !event
-                .refs
-                .iter()
-                .any(|id| messages.contains(&(event.seq, id.as_str())))
-        })
+        .filter(|event| !event.refs.iter().any(|id| messages.contains(&(event.seq, id.as_str()))))
         .map(|event| {
-            let detail = format!(
-                "event {} committed {:?}, which is not there",
-                event.seq, event.refs
-            );
+            let detail = format!("event {} committed {:?}, which is not there", event.seq, event.refs);
             violation("missing", detail)
         })
         .collect()

@@ -18,10 +18,7 @@ fn epochs(session: &Stored) -> Vec<Violation> {
     pairs
         .filter(|(one, next)| one.epoch > next.epoch)
         .map(|(one, next)| {
-            let detail = format!(
-                "epoch {} at seq {} follows epoch {}",
-                next.epoch, next.seq, one.epoch
-            );
+            let detail = format!("epoch {} at seq {} follows epoch {}", next.epoch, next.seq, one.epoch);
             violation("old owner", detail)
         })
         .collect()
@@ -42,11 +39,7 @@ pub fn mark(text: &str) -> Option<Mark<'_>> {
     let [verb, _, epoch, op, _] = text.split('/').collect::<Vec<_>>()[..] else {
         return None;
     };
-    Some(Mark {
-        verb,
-        epoch: epoch.parse().ok()?,
-        op: op.parse().ok()?,
-    })
+    Some(Mark { verb, epoch: epoch.parse().ok()?, op: op.parse().ok()? })
 }
 
 /// Each write of an owner is stored once, under its epoch, in the order of its operations.
@@ -54,11 +47,7 @@ fn marks(session: &Stored) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
     let mut newest = (0, -1);
-    for event in session
-        .events
-        .iter()
-        .filter(|event| event.kind == "usage_recorded")
-    {
+    for event in session.events.iter().filter(|event| event.kind == "usage_recorded") {
         let text = event.refs.first().map(String::as_str).unwrap_or_default();
         let Some(mark) = mark(text) else { continue };
         if mark.epoch != event.epoch {
@@ -66,10 +55,7 @@ fn marks(session: &Stored) -> Vec<Violation> {
             found.push(violation("stale write", detail));
         }
         if !seen.insert(text) {
-            found.push(violation(
-                "doubled write",
-                format!("{text} at seq {}", event.seq),
-            ));
+            found.push(violation("doubled write", format!("{text} at seq {}", event.seq)));
         } else if mark.epoch == event.epoch && (mark.epoch, mark.op) <= newest {
             let detail = format!("of one operation: {text} at seq {}", event.seq);
             found.push(violation("two writes", detail));

@@ -6,11 +6,8 @@ use std::collections::BTreeMap;
 use super::{Invariant, Message, Queued, QueuedStatus, RunState, Stored, Violation};
 
 pub(super) fn i3(session: &Stored) -> Vec<Violation> {
-    let messages: BTreeMap<&str, &Message> = session
-        .messages
-        .iter()
-        .map(|message| (message.id.as_str(), message))
-        .collect();
+    let messages: BTreeMap<&str, &Message> =
+        session.messages.iter().map(|message| (message.id.as_str(), message)).collect();
     let wrong = session.queue.iter().filter_map(|queued| {
         let ends = ends(session, queued);
         let places = places(session, &messages, queued);
@@ -33,9 +30,7 @@ fn ends<'a>(session: &'a Stored, queued: &Queued) -> Vec<(i64, &'a str)> {
     session
         .events
         .iter()
-        .filter(|event| {
-            event.kind.starts_with("queued_message_") && event.refs.contains(&queued.id)
-        })
+        .filter(|event| event.kind.starts_with("queued_message_") && event.refs.contains(&queued.id))
         .map(|event| (event.seq, event.kind.as_str()))
         .collect()
 }
@@ -46,11 +41,7 @@ fn ended_once(session: &Stored, queued: &Queued, ends: &[(i64, &str)]) -> bool {
         QueuedStatus::Pending => ends.is_empty(),
         QueuedStatus::Applied => {
             let applied = |kind: &str, seq| kind == "messages_applied" && seq == queued.seq;
-            ends.is_empty()
-                && session
-                    .events
-                    .iter()
-                    .any(|event| applied(&event.kind, event.seq))
+            ends.is_empty() && session.events.iter().any(|event| applied(&event.kind, event.seq))
         }
         QueuedStatus::Cancelled => one("queued_message_cancelled"),
         QueuedStatus::Expired => one("queued_message_expired"),
@@ -60,16 +51,10 @@ fn ended_once(session: &Stored, queued: &Queued, ends: &[(i64, &str)]) -> bool {
 
 /// The messages whose parts contain the text of a queued message, one for each part. Summaries and responses are
 /// ignored, since they may repeat it.
-fn places<'a>(
-    session: &'a Stored,
-    messages: &BTreeMap<&str, &Message>,
-    queued: &Queued,
-) -> Option<Vec<&'a str>> {
+fn places<'a>(session: &'a Stored, messages: &BTreeMap<&str, &Message>, queued: &Queued) -> Option<Vec<&'a str>> {
     let words = queued.words.as_deref()?;
     let places = session.parts.iter().filter(|part| {
-        let users = messages
-            .get(part.message.as_str())
-            .is_none_or(|message| message.role == 2 && !message.summary);
+        let users = messages.get(part.message.as_str()).is_none_or(|message| message.role == 2 && !message.summary);
         users && has_words(&part.body, words)
     });
     Some(places.map(|part| part.message.as_str()).collect())
@@ -78,10 +63,9 @@ fn places<'a>(
 fn placed_once(queued: &Queued, places: Option<&[&str]>) -> bool {
     places.is_none_or(|places| match queued.status {
         QueuedStatus::Applied => places == [queued.applied_to.as_str()],
-        QueuedStatus::Pending
-        | QueuedStatus::Cancelled
-        | QueuedStatus::Expired
-        | QueuedStatus::Dropped => places.is_empty(),
+        QueuedStatus::Pending | QueuedStatus::Cancelled | QueuedStatus::Expired | QueuedStatus::Dropped => {
+            places.is_empty()
+        }
     })
 }
 

@@ -100,13 +100,7 @@ fn run(row: &Row) -> Stored {
 }
 
 fn event(row: &Row) -> Event {
-    Event {
-        seq: row.get(1),
-        epoch: row.get(2),
-        turn: row.get(3),
-        kind: row.get(4),
-        refs: refs(row),
-    }
+    Event { seq: row.get(1), epoch: row.get(2), turn: row.get(3), kind: row.get(4), refs: refs(row) }
 }
 
 /// The references of an event. If the statement that wrote the event closed a call, the event itself names the call.
@@ -156,11 +150,7 @@ fn part(row: &Row) -> Part {
 }
 
 fn call(row: &Row) -> Call {
-    Call {
-        id: row.get(1),
-        turn: row.get(2),
-        status: row.get(3),
-    }
+    Call { id: row.get(1), turn: row.get(2), status: row.get(3) }
 }
 
 fn queued(row: &Row) -> Queued {

@@ -17,28 +17,13 @@ fn violation(name: &'static str, detail: String) -> Violation {
 /// calls is correct.
 fn calls(session: &Stored) -> Vec<Violation> {
     let mut found = Vec::new();
-    let live = if session.state.is_live() {
-        session.turn.as_str()
-    } else {
-        ""
-    };
-    let results = tally(
-        session
-            .parts
-            .iter()
-            .filter(|part| part.kind == "tool_result")
-            .map(|part| part.call.as_str()),
-    );
+    let live = if session.state.is_live() { session.turn.as_str() } else { "" };
+    let results = tally(session.parts.iter().filter(|part| part.kind == "tool_result").map(|part| part.call.as_str()));
     let ends = tally(
         session
             .events
             .iter()
-            .filter(|event| {
-                matches!(
-                    event.kind.as_str(),
-                    "tool_call_completed" | "tool_call_cancelled"
-                )
-            })
+            .filter(|event| matches!(event.kind.as_str(), "tool_call_completed" | "tool_call_cancelled"))
             .filter_map(|event| event.refs.first().map(String::as_str)),
     );
     for call in &session.calls {
@@ -60,11 +45,7 @@ fn calls(session: &Stored) -> Vec<Violation> {
             found.push(violation("results", detail));
         }
     }
-    let open = session
-        .calls
-        .iter()
-        .filter(|call| !call.is_closed())
-        .count();
+    let open = session.calls.iter().filter(|call| !call.is_closed()).count();
     if usize::try_from(session.open_calls) != Ok(open) {
         let detail = format!("{open} calls are open, {} are counted", session.open_calls);
         found.push(violation("recount", detail));
@@ -96,11 +77,7 @@ fn requests(session: &Stored) -> Vec<Violation> {
 /// A message with calls is followed directly by their results.
 fn batches(session: &Stored) -> Vec<Violation> {
     let mut found = Vec::new();
-    let said: Vec<&Message> = session
-        .messages
-        .iter()
-        .filter(|message| !message.summary && !message.voided)
-        .collect();
+    let said: Vec<&Message> = session.messages.iter().filter(|message| !message.summary && !message.voided).collect();
     let called = calls_by_message(session, "tool_call");
     let answered = calls_by_message(session, "tool_result");
     let none = BTreeSet::new();

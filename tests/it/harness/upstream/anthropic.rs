@@ -50,9 +50,7 @@ impl Answer {
     /// Adds a text, a delta for each of `words`.
     #[must_use]
     pub fn said(self, words: &[&str]) -> Self {
-        self.with(Block::Text(
-            words.iter().map(|&word| word.to_owned()).collect(),
-        ))
+        self.with(Block::Text(words.iter().map(|&word| word.to_owned()).collect()))
     }
 
     /// Adds signed thinking, whose text may be empty.
@@ -70,9 +68,7 @@ impl Answer {
     /// Adds a tool call.
     #[must_use]
     pub fn call(self, id: &str, name: &str, input: &Value) -> Self {
-        self.with(Block::Call(
-            json!({"type": "tool_use", "id": id, "name": name, "input": input}),
-        ))
+        self.with(Block::Call(json!({"type": "tool_use", "id": id, "name": name, "input": input})))
     }
 
     /// Adds a block that is sent whole, such as a call of a hosted tool.
@@ -135,17 +131,11 @@ impl Answer {
         for (index, block) in self.blocks.iter().enumerate() {
             let whole = block.whole(request, &written);
             let start = block.start(&whole);
-            body.extend(event(
-                &json!({"type": "content_block_start", "index": index, "content_block": start}),
-            ));
+            body.extend(event(&json!({"type": "content_block_start", "index": index, "content_block": start})));
             for delta in block.deltas(&whole) {
-                body.extend(event(
-                    &json!({"type": "content_block_delta", "index": index, "delta": delta}),
-                ));
+                body.extend(event(&json!({"type": "content_block_delta", "index": index, "delta": delta})));
             }
-            body.extend(event(
-                &json!({"type": "content_block_stop", "index": index}),
-            ));
+            body.extend(event(&json!({"type": "content_block_stop", "index": index})));
             written.push(whole);
         }
         body
@@ -153,11 +143,7 @@ impl Answer {
 
     fn ending(&self) -> Vec<u8> {
         let is_call = |block: &Block| matches!(block, Block::Call(_));
-        let usual = if self.blocks.iter().any(is_call) {
-            "tool_use"
-        } else {
-            "end_turn"
-        };
+        let usual = if self.blocks.iter().any(is_call) { "tool_use" } else { "end_turn" };
         let reason = self.stop.as_deref().unwrap_or(usual);
         let usage = self.usage.clone();
         let usage = usage.unwrap_or_else(|| json!({"input_tokens": 11, "output_tokens": 7}));
@@ -200,10 +186,7 @@ impl Block {
 
     fn deltas(&self, whole: &Value) -> Vec<Value> {
         match self {
-            Self::Text(words) => words
-                .iter()
-                .map(|word| json!({"type": "text_delta", "text": word}))
-                .collect(),
+            Self::Text(words) => words.iter().map(|word| json!({"type": "text_delta", "text": word})).collect(),
             Self::Thinking(words) => {
                 let shown = json!({"type": "thinking_delta", "thinking": words});
                 let signed = json!({"type": "signature_delta", "signature": whole["signature"]});

@@ -7,10 +7,7 @@ pub(super) const DONE: &[u8; 14] = b"data: [DONE]\n\n";
 
 /// The events of a response with a delta for each of `words` and usage at its end.
 pub fn said(words: &[&str]) -> Vec<u8> {
-    let mut body: Vec<u8> = words
-        .iter()
-        .flat_map(|word| event(&json!({"content": word})))
-        .collect();
+    let mut body: Vec<u8> = words.iter().flat_map(|word| event(&json!({"content": word}))).collect();
     body.extend(finished("stop"));
     body
 }
@@ -23,8 +20,7 @@ pub fn event(delta: &Value) -> Vec<u8> {
 
 /// The end of a response: finish reason, usage and the end marker.
 pub fn finished(reason: &str) -> Vec<u8> {
-    let end =
-        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null});
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}});
     let mut body = format!("data: {end}\n\ndata: {usage}\n\n").into_bytes();
     body.extend(DONE);

@@ -49,17 +49,14 @@ pub fn refused(code: u16, status: &str, message: &str) -> Reply {
 /// A response without content, because the prompt is blocked.
 pub fn blocked(reason: &str) -> Reply {
     let usage = json!({"promptTokenCount": 11, "totalTokenCount": 11});
-    Reply::events(event(
-        &json!({"promptFeedback": {"blockReason": reason}, "usageMetadata": usage}),
-    ))
+    Reply::events(event(&json!({"promptFeedback": {"blockReason": reason}, "usageMetadata": usage})))
 }
 
 impl Answer {
     /// Adds texts, each in a separate event.
     #[must_use]
     pub fn said(mut self, words: &[&str]) -> Self {
-        self.parts
-            .extend(words.iter().map(|word| json!({"text": word})));
+        self.parts.extend(words.iter().map(|word| json!({"text": word})));
         self
     }
 
@@ -133,10 +130,7 @@ impl Answer {
 
     fn ending(&self, request: &Received) -> Vec<u8> {
         let content = json!({"role": "model"});
-        self.chunk(
-            request,
-            &json!({"content": content, "finishReason": self.finish, "index": 0}),
-        )
+        self.chunk(request, &json!({"content": content, "finishReason": self.finish, "index": 0}))
     }
 
     fn chunk(&self, request: &Received, candidate: &Value) -> Vec<u8> {

@@ -42,8 +42,7 @@ use contextd::provider::{
 use futures_util::stream;
 use http_body_util::{BodyExt as _, Empty, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
-    Request, Response, body::Frame, body::Incoming, header::HeaderName, server::conn::http1,
-    service::service_fn,
+    Request, Response, body::Frame, body::Incoming, header::HeaderName, server::conn::http1, service::service_fn,
 };
 use hyper_util::rt::TokioIo;
 use secrecy::SecretString;
@@ -113,15 +112,8 @@ impl Upstream {
         let address = listener.local_addr().unwrap();
         let shared = Arc::<Shared>::default();
         let stop = CancellationToken::new();
-        tokio::spawn(
-            stop.clone()
-                .run_until_cancelled_owned(accept(listener, Arc::clone(&shared))),
-        );
-        Self {
-            address,
-            shared,
-            stop,
-        }
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
+        Self { address, shared, stop }
     }
 
     /// Plans the response to the next request without one.
@@ -132,10 +124,7 @@ impl Upstream {
     /// Sets the response to all requests for a path. Such requests are not in [`Upstream::requests`].
     pub fn list(&self, path: &str, reply: Reply) {
         let mut lists = self.shared.lists.lock().unwrap();
-        lists
-            .entry(path.to_owned())
-            .and_modify(|(planned, _)| *planned = reply.clone())
-            .or_insert((reply, 0));
+        lists.entry(path.to_owned()).and_modify(|(planned, _)| *planned = reply.clone()).or_insert((reply, 0));
     }
 
     /// The number of requests for a path of [`Upstream::list`].
@@ -146,9 +135,7 @@ impl Upstream {
 
     /// Releases a signal: responses that hold for it continue, now and later.
     pub fn release(&self, signal: &str) {
-        self.shared
-            .released
-            .send_modify(|released| released.extend([signal.to_owned()]));
+        self.shared.released.send_modify(|released| released.extend([signal.to_owned()]));
     }
 
     /// All requests, in order.
@@ -186,19 +173,13 @@ impl Upstream {
     /// Waits until this number of requests has arrived.
     pub async fn asked(&self, times: usize) {
         let mut asked = self.shared.asked.subscribe();
-        timeout(TEST_TIMEOUT, asked.wait_for(|asked| *asked >= times))
-            .await
-            .expect("no request came")
-            .unwrap();
+        timeout(TEST_TIMEOUT, asked.wait_for(|asked| *asked >= times)).await.expect("no request came").unwrap();
     }
 
     /// Waits until clients have closed this number of responses before their end.
     pub async fn left(&self, times: usize) {
         let mut aborted = self.shared.aborted.subscribe();
-        timeout(TEST_TIMEOUT, aborted.wait_for(|aborted| *aborted >= times))
-            .await
-            .expect("nobody left")
-            .unwrap();
+        timeout(TEST_TIMEOUT, aborted.wait_for(|aborted| *aborted >= times)).await.expect("nobody left").unwrap();
     }
 
     /// From now on, refusals do not fail the test; it checks [`Upstream::refused`] itself.
@@ -290,21 +271,9 @@ pub fn provider(name: &str, settings: Settings, dialect: &str) -> OpenAi {
 /// A provider with declared context windows of these models.
 pub fn declaring(name: &str, settings: Settings, dialect: &str, windows: &[(&str, u32)]) -> OpenAi {
     let declared = |(model, window): &(&str, u32)| {
-        (
-            (*model).to_owned(),
-            DeclaredModel {
-                context_window: Some(*window),
-                ..DeclaredModel::default()
-            },
-        )
+        ((*model).to_owned(), DeclaredModel { context_window: Some(*window), ..DeclaredModel::default() })
     };
-    OpenAi::new(
-        name,
-        settings,
-        dialect::named(dialect).unwrap(),
-        windows.iter().map(declared).collect(),
-    )
-    .unwrap()
+    OpenAi::new(name, settings, dialect::named(dialect).unwrap(), windows.iter().map(declared).collect()).unwrap()
 }
 
 impl Drop for Upstream {
@@ -312,10 +281,7 @@ impl Drop for Upstream {
         self.stop.cancel();
         let refused = self.shared.refused.lock().unwrap();
         let expected = self.shared.may_refuse.load(Ordering::Relaxed);
-        assert!(
-            refused.is_empty() || expected || std::thread::panicking(),
-            "refused: {refused:#?}"
-        );
+        assert!(refused.is_empty() || expected || std::thread::panicking(), "refused: {refused:#?}");
     }
 }
 
@@ -328,10 +294,7 @@ fn counted(bytes: &Bytes, tokens: usize) -> Bytes {
         text = text.replace(&format!("\"{name}\":11"), &format!("\"{name}\":{tokens}"));
     }
     for name in ["total_tokens", "totalTokenCount"] {
-        text = text.replace(
-            &format!("\"{name}\":18"),
-            &format!("\"{name}\":{}", tokens + 7),
-        );
+        text = text.replace(&format!("\"{name}\":18"), &format!("\"{name}\":{}", tokens + 7));
     }
     text.into()
 }
@@ -344,21 +307,13 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn respond(
-    request: Request<Incoming>,
-    shared: Arc<Shared>,
-) -> Result<Response<Body>, Infallible> {
+async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    let text =
-        |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let text = |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let received = Received {
         path: head.uri.to_string(),
-        headers: head
-            .headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), text(value)))
-            .collect(),
+        headers: head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
         json: serde_json::from_slice(&body).unwrap_or_default(),
         body: String::from_utf8_lossy(&body).into_owned(),
     };
@@ -370,18 +325,9 @@ async fn respond(
         refused.unwrap_or_else(|| shared.planned())
     };
     let list = shared.list(&head);
-    let Reply {
-        status,
-        headers,
-        hold,
-        moves,
-    } = list.unwrap_or_else(planned);
+    let Reply { status, headers, hold, moves } = list.unwrap_or_else(planned);
     let moves = shared.moves(moves, &received);
-    let playing = Playing {
-        shared,
-        moves,
-        over: false,
-    };
+    let playing = Playing { shared, moves, over: false };
     if let Some(signal) = hold {
         playing.wait_for(&signal).await;
     }
@@ -389,9 +335,7 @@ async fn respond(
     for (name, value) in headers {
         response = response.header(name, value);
     }
-    let frames = stream::unfold(playing, |mut playing| async move {
-        Some((playing.next().await?, playing))
-    });
+    let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
     let body = if status == 204 {
         Empty::new().map_err(|never| match never {}).boxed_unsync()
     } else {
@@ -409,9 +353,7 @@ impl Shared {
                 *times += 1;
                 Some(reply.clone())
             }
-            None if head.method == hyper::Method::GET => {
-                Some(Reply::error(404, "not_found", "there is no such list"))
-            }
+            None if head.method == hyper::Method::GET => Some(Reply::error(404, "not_found", "there is no such list")),
             None => None,
         }
     }
@@ -439,13 +381,7 @@ impl Shared {
     }
 
     fn planned(&self) -> Reply {
-        let unplanned = || {
-            Reply::error(
-                400,
-                "unplanned",
-                "the test planned no answer to this request",
-            )
-        };
+        let unplanned = || Reply::error(400, "unplanned", "the test planned no answer to this request");
         let planned = self.replies.lock().unwrap().pop_front();
         planned.unwrap_or_else(unplanned)
     }
@@ -499,10 +435,7 @@ impl Playing {
 
     async fn wait_for(&self, signal: &str) {
         let mut released = self.shared.released.subscribe();
-        released
-            .wait_for(|released| released.contains(signal))
-            .await
-            .unwrap();
+        released.wait_for(|released| released.contains(signal)).await.unwrap();
     }
 }
 

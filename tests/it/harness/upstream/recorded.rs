@@ -8,9 +8,7 @@ use super::chat;
 
 /// A body from `tests/fixtures/providers`. Payloads without framing are framed as in their protocol.
 pub fn recorded(file: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/providers")
-        .join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/providers").join(file);
     let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     if !file.ends_with(".chunks.txt") {
         return bytes;

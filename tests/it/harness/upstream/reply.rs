@@ -73,21 +73,12 @@ impl Reply {
 
     /// A response of that status and content type, without a body yet.
     pub fn new(status: u16, content_type: &str) -> Self {
-        Self {
-            status,
-            headers: Vec::new(),
-            hold: None,
-            moves: Vec::new(),
-        }
-        .header("content-type", content_type)
+        Self { status, headers: Vec::new(), hold: None, moves: Vec::new() }.header("content-type", content_type)
     }
 
     /// An error in OpenAI's format.
     pub fn error(status: u16, code: &str, message: &str) -> Self {
-        Self::json(
-            status,
-            &json!({"error": {"message": message, "type": code, "param": null, "code": code}}),
-        )
+        Self::json(status, &json!({"error": {"message": message, "type": code, "param": null, "code": code}}))
     }
 
     /// Adds a header.
@@ -113,10 +104,7 @@ impl Reply {
     /// Appends to the body, in pieces of `size` bytes.
     #[must_use]
     pub fn pieces(mut self, body: &[u8], size: usize) -> Self {
-        self.moves.extend(
-            body.chunks(size)
-                .map(|piece| Move::Send(Bytes::copy_from_slice(piece))),
-        );
+        self.moves.extend(body.chunks(size).map(|piece| Move::Send(Bytes::copy_from_slice(piece))));
         self
     }
 
@@ -152,6 +140,5 @@ pub(super) fn mark(request: &Received) -> String {
 
 /// Splits a text into two pieces.
 pub(super) fn halves(text: &str) -> [&str; 2] {
-    text.split_at(text.floor_char_boundary(text.len() / 2))
-        .into()
+    text.split_at(text.floor_char_boundary(text.len() / 2)).into()
 }

@@ -55,9 +55,7 @@ impl Answer {
     /// Adds a message, a delta for each of `words`.
     #[must_use]
     pub fn said(self, words: &[&str]) -> Self {
-        self.with(Item::Said(
-            words.iter().map(|&word| word.to_owned()).collect(),
-        ))
+        self.with(Item::Said(words.iter().map(|&word| word.to_owned()).collect()))
     }
 
     /// Adds a tool call.
@@ -136,13 +134,9 @@ impl Answer {
                 event
             });
             let added = begun(&whole);
-            events.push(
-                json!({"type": "response.output_item.added", "output_index": at, "item": added}),
-            );
+            events.push(json!({"type": "response.output_item.added", "output_index": at, "item": added}));
             events.extend(between);
-            events.push(
-                json!({"type": "response.output_item.done", "output_index": at, "item": whole}),
-            );
+            events.push(json!({"type": "response.output_item.done", "output_index": at, "item": whole}));
         }
         events
     }
@@ -185,9 +179,7 @@ fn begun(whole: &Value) -> Value {
 
 fn numbered(events: Vec<Value>) -> Vec<u8> {
     let events = events.into_iter().enumerate();
-    events
-        .flat_map(|(number, payload)| event(number, payload))
-        .collect()
+    events.flat_map(|(number, payload)| event(number, payload)).collect()
 }
 
 impl Item {
@@ -231,12 +223,8 @@ impl Item {
                 let empty = json!({"type": "output_text", "text": "", "annotations": []});
                 let part = &whole["content"][0];
                 let delta = kind("output_text.delta");
-                let said = words
-                    .iter()
-                    .map(|word| json!({"type": delta, "content_index": 0, "delta": word}));
-                let mut events = vec![
-                    json!({"type": kind("content_part.added"), "content_index": 0, "part": empty}),
-                ];
+                let said = words.iter().map(|word| json!({"type": delta, "content_index": 0, "delta": word}));
+                let mut events = vec![json!({"type": kind("content_part.added"), "content_index": 0, "part": empty})];
                 events.extend(said);
                 events.extend([
                     json!({"type": kind("output_text.done"), "content_index": 0, "text": words.concat()}),

@@ -33,16 +33,8 @@ async fn every_path_refuses_an_invalid_request_in_its_own_words() {
     for (path, at, words) in [
         ("v1/chat/completions", "/error/message", "messages"),
         ("v1/messages", "/error/type", "invalid_request_error"),
-        (
-            "v1/responses",
-            "/error/message",
-            "One of \"input\" or \"previous_response_id\"",
-        ),
-        (
-            "v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
-            "/error/status",
-            "INVALID_ARGUMENT",
-        ),
+        ("v1/responses", "/error/message", "One of \"input\" or \"previous_response_id\""),
+        ("v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", "/error/status", "INVALID_ARGUMENT"),
     ] {
         let (status, body) = ask(&upstream, path, &json!({"model": "m"})).await;
         let body: Value = serde_json::from_str(&body).unwrap();
@@ -68,10 +60,7 @@ async fn a_refusal_that_no_test_expects_fails_it() {
 async fn thinking_of_anthropic_is_signed_for_the_request_that_it_answers() {
     let upstream = Upstream::start().await;
     upstream.expect_refusals();
-    let answer =
-        anthropic::Answer::default()
-            .thinking("Hm.")
-            .call("toolu_1", "look", &json!({"at": "sky"}));
+    let answer = anthropic::Answer::default().thinking("Hm.").call("toolu_1", "look", &json!({"at": "sky"}));
     upstream.answer(answer.reply());
     upstream.answer(anthropic::said(&["Blue."]));
     let question = json!({"role": "user", "content": "?"});
@@ -79,10 +68,8 @@ async fn thinking_of_anthropic_is_signed_for_the_request_that_it_answers() {
         "model": "claude-opus-5-5", "max_tokens": 100, "system": "Be brief.", "messages": [question],
     });
     let (_, body) = ask(&upstream, "v1/messages", &request).await;
-    let signature = payloads(&body)
-        .into_iter()
-        .find_map(|event| event["delta"]["signature"].as_str().map(str::to_owned))
-        .unwrap();
+    let signature =
+        payloads(&body).into_iter().find_map(|event| event["delta"]["signature"].as_str().map(str::to_owned)).unwrap();
     let thinking = json!({"type": "thinking", "thinking": "Hm.", "signature": signature});
     let call = json!({
         "type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": "sky"},
@@ -96,10 +83,7 @@ async fn thinking_of_anthropic_is_signed_for_the_request_that_it_answers() {
     assert_eq!(ask(&upstream, "v1/messages", &request).await.0, 200);
     request["system"] = json!("Be long.");
     let (status, body) = ask(&upstream, "v1/messages", &request).await;
-    assert!(
-        status == 400 && body.contains("bound to a different conversation"),
-        "{body}"
-    );
+    assert!(status == 400 && body.contains("bound to a different conversation"), "{body}");
 }
 
 #[tokio::test]
@@ -117,9 +101,7 @@ async fn what_gemini_and_responses_signed_is_taken_back() {
     let request = json!({"contents": [question, content, result]});
     assert_eq!(ask(&upstream, path, &request).await.0, 200);
 
-    let answer = responses::Answer::default()
-        .reasoning("Hm.")
-        .said(&["Blue."]);
+    let answer = responses::Answer::default().reasoning("Hm.").said(&["Blue."]);
     upstream.answer(answer.reply());
     upstream.answer(responses::said(&["Green."]));
     let question = json!({"role": "user", "content": "?"});

@@ -59,10 +59,7 @@ fn flat(messages: &[Value]) -> Vec<Value> {
     let of = |message: &Value| {
         let role = message["role"].clone();
         let said = |block: Value| json!([role, block]);
-        blocks(&message["content"])
-            .into_iter()
-            .map(said)
-            .collect::<Vec<_>>()
+        blocks(&message["content"]).into_iter().map(said).collect::<Vec<_>>()
     };
     messages.iter().flat_map(of).collect()
 }
@@ -178,24 +175,11 @@ const MODELS: &[(&[&str], &[Takes])] = &[
             Takes::SystemMessages,
         ],
     ),
-    (
-        &[
-            "claude-fable-5-1",
-            "claude-mythos-5-1",
-            "claude-opus-5-5",
-            "claude-sonnet-5-5",
-        ],
-        NEWEST,
-    ),
+    (&["claude-fable-5-1", "claude-mythos-5-1", "claude-opus-5-5", "claude-sonnet-5-5"], NEWEST),
 ];
 
 /// The features of the latest models, and of models with unknown names.
-const NEWEST: &[Takes] = &[
-    Takes::AdaptiveThinking,
-    Takes::Effort,
-    Takes::Xhigh,
-    Takes::SystemMessages,
-];
+const NEWEST: &[Takes] = &[Takes::AdaptiveThinking, Takes::Effort, Takes::Xhigh, Takes::SystemMessages];
 
 /// Whether the model of a request accepts the feature.
 fn takes(body: &Value, what: Takes) -> bool {
@@ -211,70 +195,47 @@ fn settings(body: &Value) -> Checked {
     ensure(!model.is_empty(), || ANTHROPIC.refuse("model", &[]))?;
     let limit = &body["max_tokens"];
     ensure(!limit.is_null(), || ANTHROPIC.refuse("max-tokens", &[]))?;
-    ensure(limit.as_u64().is_some_and(|limit| limit >= 1), || {
-        ANTHROPIC.refuse("max-tokens-low", &[])
-    })?;
+    ensure(limit.as_u64().is_some_and(|limit| limit >= 1), || ANTHROPIC.refuse("max-tokens-low", &[]))?;
     for sampling in ["temperature", "top_p", "top_k"] {
-        ensure(
-            body[sampling].is_null() || takes(body, Takes::Sampling),
-            || ANTHROPIC.refuse("sampling", &[("sampling", &sampling)]),
-        )?;
+        ensure(body[sampling].is_null() || takes(body, Takes::Sampling), || {
+            ANTHROPIC.refuse("sampling", &[("sampling", &sampling)])
+        })?;
     }
     let temperature = body["temperature"].as_f64();
-    ensure(temperature.is_none_or(|value| value <= 1.0), || {
-        ANTHROPIC.refuse("temperature", &[])
-    })?;
-    ensure(temperature.is_none() || body["top_p"].is_null(), || {
-        ANTHROPIC.refuse("temperature-and-top-p", &[])
-    })
+    ensure(temperature.is_none_or(|value| value <= 1.0), || ANTHROPIC.refuse("temperature", &[]))?;
+    ensure(temperature.is_none() || body["top_p"].is_null(), || ANTHROPIC.refuse("temperature-and-top-p", &[]))
 }
 
 fn thinking(body: &Value) -> Checked {
     let thinking = &body["thinking"];
     let effort = word(&body["output_config"]["effort"]);
-    ensure(takes(body, Takes::Effort) || effort.is_empty(), || {
-        ANTHROPIC.refuse("effort", &[])
-    })?;
-    ensure(takes(body, Takes::Xhigh) || effort != "xhigh", || {
-        ANTHROPIC.refuse("effort-xhigh", &[])
-    })?;
+    ensure(takes(body, Takes::Effort) || effort.is_empty(), || ANTHROPIC.refuse("effort", &[]))?;
+    ensure(takes(body, Takes::Xhigh) || effort != "xhigh", || ANTHROPIC.refuse("effort-xhigh", &[]))?;
     let thinks = matches!(word(&thinking["type"]), "adaptive" | "enabled");
-    ensure(!thinks || !forces(body), || {
-        ANTHROPIC.refuse("thinking-and-forced", &[])
-    })?;
+    ensure(!thinks || !forces(body), || ANTHROPIC.refuse("thinking-and-forced", &[]))?;
     match word(&thinking["type"]) {
         "" | "between_tools" => return Ok(()),
         "disabled" => {
-            ensure(takes(body, Takes::NoThinking), || {
-                ANTHROPIC.refuse("thinking-disabled", &[])
-            })?;
+            ensure(takes(body, Takes::NoThinking), || ANTHROPIC.refuse("thinking-disabled", &[]))?;
             let thinks_for_it = matches!(effort, "xhigh" | "max");
             let model = word(&body["model"]);
-            return ensure(
-                !thinks_for_it || !model.starts_with("claude-opus-5"),
-                || ANTHROPIC.refuse("effort-and-disabled", &[("effort", &effort)]),
-            );
+            return ensure(!thinks_for_it || !model.starts_with("claude-opus-5"), || {
+                ANTHROPIC.refuse("effort-and-disabled", &[("effort", &effort)])
+            });
         }
-        "adaptive" => ensure(takes(body, Takes::AdaptiveThinking), || {
-            ANTHROPIC.refuse("thinking-adaptive", &[])
-        })?,
+        "adaptive" => ensure(takes(body, Takes::AdaptiveThinking), || ANTHROPIC.refuse("thinking-adaptive", &[]))?,
         "enabled" => {
-            ensure(takes(body, Takes::BudgetThinking), || {
-                ANTHROPIC.refuse("thinking-enabled", &[])
-            })?;
+            ensure(takes(body, Takes::BudgetThinking), || ANTHROPIC.refuse("thinking-enabled", &[]))?;
             let budget = thinking["budget_tokens"].as_u64().unwrap_or_default();
             ensure(budget >= 1024, || ANTHROPIC.refuse("budget-low", &[]))?;
-            ensure(body["max_tokens"].as_u64() > Some(budget), || {
-                ANTHROPIC.refuse("budget-high", &[])
-            })?;
+            ensure(body["max_tokens"].as_u64() > Some(budget), || ANTHROPIC.refuse("budget-high", &[]))?;
         }
         other => return Err(ANTHROPIC.refuse("thinking-type", &[("other", &other)])),
     }
     let hot = body["temperature"].as_f64();
-    ensure(
-        hot.is_none_or(|value| (value - 1.0).abs() < f64::EPSILON),
-        || ANTHROPIC.refuse("thinking-and-temperature", &[]),
-    )
+    ensure(hot.is_none_or(|value| (value - 1.0).abs() < f64::EPSILON), || {
+        ANTHROPIC.refuse("thinking-and-temperature", &[])
+    })
 }
 
 fn forces(body: &Value) -> bool {
@@ -287,40 +248,27 @@ fn tools(body: &Value) -> Checked {
     ensure(!tools.is_empty() || matches!(choice, "" | "none"), || {
         ANTHROPIC.refuse("choice-without-tools", &[("kind", &choice)])
     })?;
-    ensure(takes(body, Takes::ForcedTools) || !forces(body), || {
-        ANTHROPIC.refuse("forced", &[])
-    })?;
+    ensure(takes(body, Takes::ForcedTools) || !forces(body), || ANTHROPIC.refuse("forced", &[]))?;
     for (at, tool) in tools.iter().enumerate() {
         // Hosted tools have their own types.
         if tool["type"].is_string() && tool["type"] != "custom" {
             continue;
         }
         let place = format!("tools.{at}.custom");
-        ensure(is_name(word(&tool["name"]), 128, &['_', '-']), || {
-            ANTHROPIC.refuse("tool-name", &[("place", &place)])
-        })?;
-        ensure(!tool["input_schema"].is_null(), || {
-            ANTHROPIC.refuse("tool-schema", &[("place", &place)])
-        })?;
+        ensure(is_name(word(&tool["name"]), 128, &['_', '-']), || ANTHROPIC.refuse("tool-name", &[("place", &place)]))?;
+        ensure(!tool["input_schema"].is_null(), || ANTHROPIC.refuse("tool-schema", &[("place", &place)]))?;
         ensure(tool["input_schema"]["type"] == "object", || {
             ANTHROPIC.refuse("tool-schema-type", &[("place", &place)])
         })?;
-        let combined = ["oneOf", "allOf", "anyOf"]
-            .iter()
-            .any(|key| !tool["input_schema"][key].is_null());
-        ensure(!combined, || {
-            ANTHROPIC.refuse("tool-schema-combined", &[("place", &place)])
-        })?;
+        let combined = ["oneOf", "allOf", "anyOf"].iter().any(|key| !tool["input_schema"][key].is_null());
+        ensure(!combined, || ANTHROPIC.refuse("tool-schema-combined", &[("place", &place)]))?;
     }
     let names = tools.iter().map(|tool| word(&tool["name"]));
-    ensure(repeated(names.clone()).is_none(), || {
-        ANTHROPIC.refuse("tool-twice", &[])
-    })?;
+    ensure(repeated(names.clone()).is_none(), || ANTHROPIC.refuse("tool-twice", &[]))?;
     let forced = word(&body["tool_choice"]["name"]);
-    ensure(
-        forced.is_empty() || names.clone().any(|name| name == forced),
-        || ANTHROPIC.refuse("choice-unknown", &[("forced", &forced)]),
-    )
+    ensure(forced.is_empty() || names.clone().any(|name| name == forced), || {
+        ANTHROPIC.refuse("choice-unknown", &[("forced", &forced)])
+    })
 }
 
 /// Checks cache breakpoints: at most four, those with a longer TTL first.
@@ -330,18 +278,11 @@ fn cache_marks(body: &Value) -> Checked {
         .cloned()
         .chain(blocks(&body["system"]))
         .chain(items(&body["messages"]).iter().flat_map(inner));
-    let marks: Vec<Value> = blocks
-        .map(|block| block["cache_control"].clone())
-        .filter(|mark| !mark.is_null())
-        .collect();
+    let marks: Vec<Value> = blocks.map(|block| block["cache_control"].clone()).filter(|mark| !mark.is_null()).collect();
     let automatic = usize::from(!body["cache_control"].is_null());
-    ensure(marks.len() + automatic <= 4, || {
-        ANTHROPIC.refuse("cache-marks", &[("found", &(marks.len() + automatic))])
-    })?;
+    ensure(marks.len() + automatic <= 4, || ANTHROPIC.refuse("cache-marks", &[("found", &(marks.len() + automatic))]))?;
     let longer = marks.iter().map(|mark| mark["ttl"] == "1h");
-    ensure(longer.is_sorted_by(|before, next| before >= next), || {
-        ANTHROPIC.refuse("cache-order", &[])
-    })
+    ensure(longer.is_sorted_by(|before, next| before >= next), || ANTHROPIC.refuse("cache-order", &[]))
 }
 
 /// The blocks of a message, and those of the results in it.
@@ -353,10 +294,7 @@ fn inner(message: &Value) -> Vec<Value> {
         };
         inside.into_iter().chain([block])
     };
-    blocks(&message["content"])
-        .into_iter()
-        .flat_map(with_content)
-        .collect()
+    blocks(&message["content"]).into_iter().flat_map(with_content).collect()
 }
 
 /// Checks that texts are not blank.
@@ -369,12 +307,8 @@ fn texts(place: &str, content: &Value) -> Checked {
         ensure(!text.is_empty() || block["cache_control"].is_null(), || {
             ANTHROPIC.refuse("cache-empty", &[("place", &place), ("at", &at)])
         })?;
-        ensure(!text.is_empty(), || {
-            ANTHROPIC.refuse("text-empty", &[("place", &place)])
-        })?;
-        ensure(!text.trim().is_empty(), || {
-            ANTHROPIC.refuse("text-blank", &[("place", &place)])
-        })?;
+        ensure(!text.is_empty(), || ANTHROPIC.refuse("text-empty", &[("place", &place)]))?;
+        ensure(!text.trim().is_empty(), || ANTHROPIC.refuse("text-blank", &[("place", &place)]))?;
     }
     Ok(())
 }
@@ -382,9 +316,7 @@ fn texts(place: &str, content: &Value) -> Checked {
 fn messages(body: &Value) -> Checked {
     let messages = items(&body["messages"]);
     ensure(!messages.is_empty(), || ANTHROPIC.refuse("messages", &[]))?;
-    ensure(messages[0]["role"] == "user", || {
-        ANTHROPIC.refuse("first-role", &[])
-    })?;
+    ensure(messages[0]["role"] == "user", || ANTHROPIC.refuse("first-role", &[]))?;
     let mut open: Vec<String> = Vec::new();
     let mut used = BTreeSet::new();
     for (at, message) in messages.iter().enumerate() {
@@ -431,8 +363,7 @@ fn instructions(body: &Value) -> Checked {
         let before = at.checked_sub(1).map(|before| &messages[before]);
         let follows = before.is_some_and(|before| {
             let last = blocks(&before["content"]).pop().unwrap_or_default();
-            before["role"] == "user"
-                || before["role"] == "assistant" && is_hosted_result(word(&last["type"]))
+            before["role"] == "user" || before["role"] == "assistant" && is_hosted_result(word(&last["type"]))
         });
         ensure(follows, || ANTHROPIC.refuse("system-after", &[("at", &at)]))?;
         let next = messages.get(at + 1);
@@ -447,8 +378,7 @@ fn instructions(body: &Value) -> Checked {
 /// tool loop must begin with it.
 fn reasoning(body: &Value) -> Checked {
     let messages = items(&body["messages"]);
-    let is_thinking =
-        |block: &Value| matches!(word(&block["type"]), "thinking" | "redacted_thinking");
+    let is_thinking = |block: &Value| matches!(word(&block["type"]), "thinking" | "redacted_thinking");
     let says = |message: &Value| {
         let content = blocks(&message["content"]);
         message["role"] == "user" && content.iter().any(|block| block["type"] != "tool_result")
@@ -459,20 +389,12 @@ fn reasoning(body: &Value) -> Checked {
         if message["role"] != "assistant" {
             continue;
         }
-        ensure(!content.last().is_some_and(is_thinking), || {
-            ANTHROPIC.refuse("thinking-last", &[("at", &at)])
-        })?;
+        ensure(!content.last().is_some_and(is_thinking), || ANTHROPIC.refuse("thinking-last", &[("at", &at)]))?;
         let calls = content.iter().any(|block| block["type"] == "tool_use");
         let expected = at > begins && calls && body["thinking"]["type"] == "enabled";
-        ensure(
-            !expected || content.first().is_some_and(is_thinking),
-            || {
-                ANTHROPIC.refuse(
-                    "thinking-first",
-                    &[("at", &at), ("kind", &word(&content[0]["type"]))],
-                )
-            },
-        )?;
+        ensure(!expected || content.first().is_some_and(is_thinking), || {
+            ANTHROPIC.refuse("thinking-first", &[("at", &at), ("kind", &word(&content[0]["type"]))])
+        })?;
     }
     Ok(())
 }
@@ -495,10 +417,7 @@ fn hosted(body: &Value) -> Checked {
             let kind = word(&block["type"]);
             if message["role"] != "assistant" {
                 ensure(kind == "tool_result" || open.is_empty(), || {
-                    ANTHROPIC.refuse(
-                        "hosted-unanswered",
-                        &[("place", &place), ("ids", &open.join(", "))],
-                    )
+                    ANTHROPIC.refuse("hosted-unanswered", &[("place", &place), ("ids", &open.join(", "))])
                 })?;
             } else if is_hosted_call(kind) {
                 let id = word(&block["id"]).to_owned();
@@ -508,10 +427,7 @@ fn hosted(body: &Value) -> Checked {
                 let id = word(&block["tool_use_id"]);
                 let call = open.iter().position(|call| call == id);
                 let call = call.ok_or_else(|| {
-                    ANTHROPIC.refuse(
-                        "hosted-result-alone",
-                        &[("place", &place), ("kind", &kind), ("id", &id)],
-                    )
+                    ANTHROPIC.refuse("hosted-result-alone", &[("place", &place), ("kind", &kind), ("id", &id)])
                 })?;
                 open.remove(call);
                 ensure(block.get("content") != Some(&Value::Null), || {
@@ -528,11 +444,7 @@ fn hosted(body: &Value) -> Checked {
 }
 
 /// The ids of the calls in an assistant message.
-fn calls(
-    place: &str,
-    content: &[Value],
-    used: &mut BTreeSet<String>,
-) -> Result<Vec<String>, Refusal> {
+fn calls(place: &str, content: &[Value], used: &mut BTreeSet<String>) -> Result<Vec<String>, Refusal> {
     let mut open = Vec::new();
     for (number, block) in content.iter().enumerate() {
         let place = format!("{place}.content.{number}");
@@ -544,9 +456,7 @@ fn calls(
             "tool_use" => {
                 let id = word(&block["id"]);
                 call(&place, block)?;
-                ensure(used.insert(id.to_owned()), || {
-                    ANTHROPIC.refuse("call-twice", &[])
-                })?;
+                ensure(used.insert(id.to_owned()), || ANTHROPIC.refuse("call-twice", &[]))?;
                 open.push(id.to_owned());
             }
             _ => {}
@@ -556,27 +466,16 @@ fn calls(
 }
 
 fn call(place: &str, block: &Value) -> Checked {
-    ensure(is_name(word(&block["id"]), 256, &['_', '-']), || {
-        ANTHROPIC.refuse("call-id", &[("place", &place)])
-    })?;
+    ensure(is_name(word(&block["id"]), 256, &['_', '-']), || ANTHROPIC.refuse("call-id", &[("place", &place)]))?;
     let length = word(&block["name"]).len();
-    ensure(length <= 200, || {
-        ANTHROPIC.refuse("call-name-length", &[("place", &place)])
-    })?;
-    ensure(is_name(word(&block["name"]), 200, &['_', '-']), || {
-        ANTHROPIC.refuse("call-name", &[("place", &place)])
-    })?;
-    ensure(block["input"].is_object(), || {
-        ANTHROPIC.refuse("call-input", &[("place", &place)])
-    })
+    ensure(length <= 200, || ANTHROPIC.refuse("call-name-length", &[("place", &place)]))?;
+    ensure(is_name(word(&block["name"]), 200, &['_', '-']), || ANTHROPIC.refuse("call-name", &[("place", &place)]))?;
+    ensure(block["input"].is_object(), || ANTHROPIC.refuse("call-input", &[("place", &place)]))
 }
 
 fn unmarked(place: &str, block: &Value) -> Checked {
     ensure(block["cache_control"].is_null(), || {
-        ANTHROPIC.refuse(
-            "cache-thinking",
-            &[("place", &place), ("kind", &word(&block["type"]))],
-        )
+        ANTHROPIC.refuse("cache-thinking", &[("place", &place), ("kind", &word(&block["type"]))])
     })
 }
 
@@ -607,12 +506,7 @@ fn results(place: &str, content: &[Value], open: &mut Vec<String>) -> Checked {
 }
 
 fn unanswered(next: usize, open: &[String]) -> Checked {
-    ensure(open.is_empty(), || {
-        ANTHROPIC.refuse(
-            "call-unanswered",
-            &[("at", &(next - 1)), ("ids", &open.join(", "))],
-        )
-    })
+    ensure(open.is_empty(), || ANTHROPIC.refuse("call-unanswered", &[("at", &(next - 1)), ("ids", &open.join(", "))]))
 }
 
 /// Checks how the conversation ends.
@@ -624,13 +518,9 @@ fn ending(body: &Value, last: &Value) -> Checked {
     if last["role"] != "assistant" || paused {
         return Ok(());
     }
-    ensure(takes(body, Takes::Prefill), || {
-        ANTHROPIC.refuse("prefill", &[])
-    })?;
+    ensure(takes(body, Takes::Prefill), || ANTHROPIC.refuse("prefill", &[]))?;
     let text = word(&block["text"]);
-    ensure(text.trim_end() == text, || {
-        ANTHROPIC.refuse("prefill-blank", &[])
-    })
+    ensure(text.trim_end() == text, || ANTHROPIC.refuse("prefill-blank", &[]))
 }
 
 /// Checks that thinking is signed by this service, at its position.
@@ -653,13 +543,10 @@ fn signatures(body: &Value, issued: &str) -> Checked {
             let before = [flat(&messages[..at]), flat(&said)].concat();
             let fits = free || signature == bound(body, &before, thinking);
             let own = signature.starts_with(BOUND);
-            ensure(fits || !own, || {
-                ANTHROPIC.refuse("signature-prefix", &[("place", &place)])
+            ensure(fits || !own, || ANTHROPIC.refuse("signature-prefix", &[("place", &place)]))?;
+            ensure(own || !signature.is_empty() && issued.contains(signature), || {
+                ANTHROPIC.refuse("signature", &[("place", &place)])
             })?;
-            ensure(
-                own || !signature.is_empty() && issued.contains(signature),
-                || ANTHROPIC.refuse("signature", &[("place", &place)]),
-            )?;
         }
     }
     Ok(())

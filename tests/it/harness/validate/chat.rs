@@ -21,61 +21,40 @@ pub fn refusal(service: &str, body: &Value) -> Option<Refusal> {
 }
 
 fn settings(body: &Value) -> Checked {
-    ensure(!word(&body["model"]).is_empty(), || {
-        CHAT.refuse("model", &[])
-    })?;
-    ensure(
-        !reasons(word(&body["model"])) || body["temperature"].is_null(),
-        || CHAT.refuse("temperature", &[]),
-    )
+    ensure(!word(&body["model"]).is_empty(), || CHAT.refuse("model", &[]))?;
+    ensure(!reasons(word(&body["model"])) || body["temperature"].is_null(), || CHAT.refuse("temperature", &[]))
 }
 
 fn tools(body: &Value) -> Checked {
     let tools = items(&body["tools"]);
     if body["tools"].is_null() {
         for setting in ["tool_choice", "parallel_tool_calls"] {
-            ensure(body[setting].is_null(), || {
-                CHAT.refuse("setting-without-tools", &[("setting", &setting)])
-            })?;
+            ensure(body[setting].is_null(), || CHAT.refuse("setting-without-tools", &[("setting", &setting)]))?;
         }
         return Ok(());
     }
     ensure(!tools.is_empty(), || empty("tools"))?;
     let model = word(&body["model"]);
-    let refuses = ["gpt-5.4", "gpt-5.5", "gpt-5.6"]
-        .iter()
-        .any(|it| model.starts_with(it));
-    ensure(!refuses || body["reasoning_effort"] == "none", || {
-        CHAT.refuse("tools-and-effort", &[("model", &model)])
-    })?;
+    let refuses = ["gpt-5.4", "gpt-5.5", "gpt-5.6"].iter().any(|it| model.starts_with(it));
+    ensure(!refuses || body["reasoning_effort"] == "none", || CHAT.refuse("tools-and-effort", &[("model", &model)]))?;
     for (at, tool) in tools.iter().enumerate() {
         let function = &tool["function"];
-        name(
-            &format!("tools[{at}].function.name"),
-            word(&function["name"]),
-        )?;
+        name(&format!("tools[{at}].function.name"), word(&function["name"]))?;
         let schema = &function["parameters"];
         ensure(schema.is_null() || schema["type"] == "object", || {
             CHAT.refuse(
                 "tool-schema",
-                &[
-                    ("name", &word(&function["name"])),
-                    ("kind", &schema["type"].as_str().unwrap_or("None")),
-                ],
+                &[("name", &word(&function["name"])), ("kind", &schema["type"].as_str().unwrap_or("None"))],
             )
         })?;
     }
     let forced = &body["tool_choice"]["function"]["name"];
     let known = |tool: &Value| tool["function"]["name"] == *forced;
-    ensure(forced.is_null() || tools.iter().any(known), || {
-        CHAT.refuse("choice-unknown", &[("forced", &forced)])
-    })
+    ensure(forced.is_null() || tools.iter().any(known), || CHAT.refuse("choice-unknown", &[("forced", &forced)]))
 }
 
 fn name(place: &str, name: &str) -> Checked {
-    ensure(is_name(name, 64, &['_', '-']), || {
-        CHAT.refuse("name", &[("place", &place)])
-    })
+    ensure(is_name(name, 64, &['_', '-']), || CHAT.refuse("name", &[("place", &place)]))
 }
 
 fn empty(place: &str) -> Refusal {
@@ -114,38 +93,24 @@ fn messages(messages: &[Value]) -> Checked {
 }
 
 fn unanswered(open: &[&str]) -> Checked {
-    ensure(open.is_empty(), || {
-        CHAT.refuse("call-unanswered", &[("ids", &open.join(", "))])
-    })
+    ensure(open.is_empty(), || CHAT.refuse("call-unanswered", &[("ids", &open.join(", "))]))
 }
 
 /// Checks an assistant message. Returns the ids of its calls.
 fn assistant(at: usize, message: &Value) -> Result<Vec<&str>, Refusal> {
     let calls = items(&message["tool_calls"]);
-    ensure(message["tool_calls"].is_null() || !calls.is_empty(), || {
-        empty(&format!("messages[{at}].tool_calls"))
-    })?;
+    ensure(message["tool_calls"].is_null() || !calls.is_empty(), || empty(&format!("messages[{at}].tool_calls")))?;
     if calls.is_empty() && message["refusal"].is_null() {
         content(at, &message["content"])?;
     }
     for (number, call) in calls.iter().enumerate() {
         let place = format!("messages[{at}].tool_calls[{number}]");
-        ensure(call["type"] == "function", || {
-            CHAT.refuse("call-type", &[("place", &place)])
-        })?;
-        name(
-            &format!("{place}.function.name"),
-            word(&call["function"]["name"]),
-        )?;
-        ensure(call["function"]["arguments"].is_string(), || {
-            CHAT.refuse("arguments", &[("place", &place)])
-        })?;
+        ensure(call["type"] == "function", || CHAT.refuse("call-type", &[("place", &place)]))?;
+        name(&format!("{place}.function.name"), word(&call["function"]["name"]))?;
+        ensure(call["function"]["arguments"].is_string(), || CHAT.refuse("arguments", &[("place", &place)]))?;
         let id = word(&call["id"]);
         ensure((1..=40).contains(&id.len()), || {
-            CHAT.refuse(
-                "call-id-length",
-                &[("place", &place), ("length", &id.len())],
-            )
+            CHAT.refuse("call-id-length", &[("place", &place), ("length", &id.len())])
         })?;
     }
     let ids: Vec<&str> = calls.iter().map(|call| word(&call["id"])).collect();
@@ -212,7 +177,8 @@ mod tests {
 
     fn of_all() -> BTreeSet<&'static str> {
         let says = |role: &str| json!({"role": role, "content": "Hello."});
-        let tool = |name: &str, schema: Value| json!([{"type": "function", "function": {"name": name, "parameters": schema}}]);
+        let tool =
+            |name: &str, schema: Value| json!([{"type": "function", "function": {"name": name, "parameters": schema}}]);
         let base = json!({"model": "gpt-4o", "messages": [says("user")]});
         let said = |messages: Vec<Value>| vec![("/messages", json!(messages))];
         let object = json!({"type": "object"});
@@ -233,69 +199,25 @@ mod tests {
             &base,
             &[
                 ("a question", vec![], ""),
-                (
-                    "an empty text",
-                    said(vec![json!({"role": "user", "content": ""})]),
-                    "",
-                ),
+                ("an empty text", said(vec![json!({"role": "user", "content": ""})]), ""),
                 ("a first assistant", said(vec![says("assistant")]), ""),
                 ("no messages", said(vec![]), "empty-array: 'messages'"),
-                (
-                    "answered calls",
-                    said(vec![calls(&["a", "b"]), answers("b"), answers("a")]),
-                    "",
-                ),
+                ("answered calls", said(vec![calls(&["a", "b"]), answers("b"), answers("a")]), ""),
                 (
                     "a call that is not answered",
                     said(vec![calls(&["a", "b"]), answers("b"), says("user")]),
                     "call-unanswered: messages: a",
                 ),
-                (
-                    "a call at the end",
-                    said(vec![calls(&["a"])]),
-                    "call-unanswered",
-                ),
-                (
-                    "a result without a call",
-                    said(vec![says("user"), answers("a")]),
-                    "result-without-calls",
-                ),
-                (
-                    "a result of another call",
-                    said(vec![calls(&["a"]), answers("c")]),
-                    "result-of-no-call: 'c'",
-                ),
-                (
-                    "two results of one call",
-                    said(vec![calls(&["a"]), answers("a"), answers("a")]),
-                    "result-of-no-call",
-                ),
-                (
-                    "an id twice",
-                    said(vec![calls(&["a", "a"]), answers("a"), answers("a")]),
-                    "call-id-twice",
-                ),
-                (
-                    "an assistant without a word",
-                    said(vec![json!({"role": "assistant", "content": null})]),
-                    "content",
-                ),
-                (
-                    "no parts",
-                    said(vec![json!({"role": "user", "content": []})]),
-                    "empty-array: messages[0].content",
-                ),
+                ("a call at the end", said(vec![calls(&["a"])]), "call-unanswered"),
+                ("a result without a call", said(vec![says("user"), answers("a")]), "result-without-calls"),
+                ("a result of another call", said(vec![calls(&["a"]), answers("c")]), "result-of-no-call: 'c'"),
+                ("two results of one call", said(vec![calls(&["a"]), answers("a"), answers("a")]), "result-of-no-call"),
+                ("an id twice", said(vec![calls(&["a", "a"]), answers("a"), answers("a")]), "call-id-twice"),
+                ("an assistant without a word", said(vec![json!({"role": "assistant", "content": null})]), "content"),
+                ("no parts", said(vec![json!({"role": "user", "content": []})]), "empty-array: messages[0].content"),
                 ("an unknown role", said(vec![says("model")]), "role"),
-                (
-                    "an id that is too long",
-                    said(vec![calls(&[&"a".repeat(41)])]),
-                    "call-id-length",
-                ),
-                (
-                    "a tool",
-                    vec![("/tools", tool("look-up_1", object.clone()))],
-                    "",
-                ),
+                ("an id that is too long", said(vec![calls(&[&"a".repeat(41)])]), "call-id-length"),
+                ("a tool", vec![("/tools", tool("look-up_1", object.clone()))], ""),
                 (
                     "a name with a dot",
                     vec![("/tools", tool("look.up", object.clone()))],
@@ -306,11 +228,7 @@ mod tests {
                     vec![("/tools", tool("look", json!({"type": "string"})))],
                     "tool-schema: \"string\"",
                 ),
-                (
-                    "no tools",
-                    vec![("/tools", json!([]))],
-                    "empty-array: 'tools'",
-                ),
+                ("no tools", vec![("/tools", json!([]))], "empty-array: 'tools'"),
                 (
                     "a choice without tools",
                     vec![("/tool_choice", json!("auto"))],
@@ -320,10 +238,7 @@ mod tests {
                     "the choice of an unknown tool",
                     vec![
                         ("/tools", tool("look", object.clone())),
-                        (
-                            "/tool_choice",
-                            json!({"type": "function", "function": {"name": "see"}}),
-                        ),
+                        ("/tool_choice", json!({"type": "function", "function": {"name": "see"}})),
                     ],
                     "choice-unknown",
                 ),
@@ -333,17 +248,10 @@ mod tests {
                     "temperature",
                 ),
                 ("no model", vec![("/model", Value::Null)], "model"),
-                (
-                    "a call without a type",
-                    said(vec![with_call("type", Value::Null)]),
-                    "call-type: tool_calls[0].type",
-                ),
+                ("a call without a type", said(vec![with_call("type", Value::Null)]), "call-type: tool_calls[0].type"),
                 (
                     "arguments that are no string",
-                    said(vec![with_call(
-                        "function",
-                        json!({"name": "look", "arguments": {}}),
-                    )]),
+                    said(vec![with_call("function", json!({"name": "look", "arguments": {}}))]),
                     "arguments: tool_calls[0]",
                 ),
                 (
@@ -351,11 +259,7 @@ mod tests {
                     said(vec![json!({"role": "user", "content": [{"text": "?"}]})]),
                     "part-type: messages[0]",
                 ),
-                (
-                    "tools beside an effort",
-                    beside_effort("low"),
-                    "tools-and-effort: gpt-5.6",
-                ),
+                ("tools beside an effort", beside_effort("low"), "tools-and-effort: gpt-5.6"),
                 ("tools without an effort", beside_effort("none"), ""),
             ],
         )

@@ -12,15 +12,7 @@ use super::{
 const UNCHECKED: &str = "skip_thought_signature_validator";
 
 /// Keywords that `parameters`, a subset of OpenAPI, does not have.
-const NOT_OPENAPI: &[&str] = &[
-    "$ref",
-    "$defs",
-    "$schema",
-    "additionalProperties",
-    "oneOf",
-    "allOf",
-    "const",
-];
+const NOT_OPENAPI: &[&str] = &["$ref", "$defs", "$schema", "additionalProperties", "oneOf", "allOf", "const"];
 
 /// The model in a path.
 pub fn model_of(path: &str) -> &str {
@@ -45,10 +37,7 @@ fn generation(model: &str) -> f32 {
 }
 
 fn declared(body: &Value) -> Vec<&Value> {
-    items(&body["tools"])
-        .iter()
-        .flat_map(|tool| items(&tool["functionDeclarations"]))
-        .collect()
+    items(&body["tools"]).iter().flat_map(|tool| items(&tool["functionDeclarations"])).collect()
 }
 
 fn tools(body: &Value) -> Checked {
@@ -57,29 +46,20 @@ fn tools(body: &Value) -> Checked {
         let place = format!("GenerateContentRequest.tools[0].function_declarations[{at}]");
         let name = word(&function["name"]);
         let first = name.chars().next().unwrap_or('0');
-        ensure(
-            is_name(name, 128, &['_', '-', '.', ':'])
-                && (first.is_ascii_alphabetic() || first == '_'),
-            || GEMINI.refuse("tool-name", &[("place", &place)]),
-        )?;
+        ensure(is_name(name, 128, &['_', '-', '.', ':']) && (first.is_ascii_alphabetic() || first == '_'), || {
+            GEMINI.refuse("tool-name", &[("place", &place)])
+        })?;
         let openapi = &function["parameters"];
         let schema = &function["parametersJsonSchema"];
-        ensure(openapi.is_null() || schema.is_null(), || {
-            GEMINI.refuse("two-schemas", &[("place", &place)])
-        })?;
+        ensure(openapi.is_null() || schema.is_null(), || GEMINI.refuse("two-schemas", &[("place", &place)]))?;
         let given = if schema.is_null() { openapi } else { schema };
         let is_object = word(&given["type"]).eq_ignore_ascii_case("object");
-        ensure(given.is_null() || is_object, || {
-            GEMINI.refuse("tool-schema", &[("place", &place)])
-        })?;
+        ensure(given.is_null() || is_object, || GEMINI.refuse("tool-schema", &[("place", &place)]))?;
         openapi_only(openapi)?;
     }
     let names = declared.iter().map(|function| word(&function["name"]));
     ensure(repeated(names.clone()).is_none(), || {
-        GEMINI.refuse(
-            "tool-twice",
-            &[("name", &repeated(names.clone()).unwrap_or_default())],
-        )
+        GEMINI.refuse("tool-twice", &[("name", &repeated(names.clone()).unwrap_or_default())])
     })?;
     choice(body, &names.collect::<Vec<_>>())
 }
@@ -87,14 +67,9 @@ fn tools(body: &Value) -> Checked {
 fn openapi_only(schema: &Value) -> Checked {
     match schema {
         Value::Object(fields) => {
-            let strange = fields
-                .keys()
-                .find(|key| NOT_OPENAPI.contains(&key.as_str()));
+            let strange = fields.keys().find(|key| NOT_OPENAPI.contains(&key.as_str()));
             ensure(strange.is_none(), || {
-                GEMINI.refuse(
-                    "openapi",
-                    &[("keyword", &strange.map_or("", String::as_str))],
-                )
+                GEMINI.refuse("openapi", &[("keyword", &strange.map_or("", String::as_str))])
             })?;
             fields.values().try_for_each(openapi_only)
         }
@@ -106,57 +81,31 @@ fn openapi_only(schema: &Value) -> Checked {
 fn choice(body: &Value, names: &[&str]) -> Checked {
     let choice = &body["toolConfig"]["functionCallingConfig"];
     let mode = word(&choice["mode"]);
-    ensure(choice.is_null() || !names.is_empty(), || {
-        GEMINI.refuse("choice-without-tools", &[])
+    ensure(choice.is_null() || !names.is_empty(), || GEMINI.refuse("choice-without-tools", &[]))?;
+    ensure(matches!(mode, "" | "AUTO" | "ANY" | "NONE" | "VALIDATED"), || {
+        GEMINI.refuse("choice-mode", &[("mode", &mode)])
     })?;
-    ensure(
-        matches!(mode, "" | "AUTO" | "ANY" | "NONE" | "VALIDATED"),
-        || GEMINI.refuse("choice-mode", &[("mode", &mode)]),
-    )?;
     let allowed = items(&choice["allowedFunctionNames"]);
-    ensure(
-        allowed.is_empty() || matches!(mode, "ANY" | "VALIDATED"),
-        || GEMINI.refuse("choice-names", &[]),
-    )?;
+    ensure(allowed.is_empty() || matches!(mode, "ANY" | "VALIDATED"), || GEMINI.refuse("choice-names", &[]))?;
     let unknown = allowed.iter().find(|name| !names.contains(&word(name)));
-    ensure(unknown.is_none(), || {
-        GEMINI.refuse("choice-unknown", &[("name", &unknown.map_or("", word))])
-    })
+    ensure(unknown.is_none(), || GEMINI.refuse("choice-unknown", &[("name", &unknown.map_or("", word))]))
 }
 
 fn settings(model: &str, body: &Value) -> Checked {
     let config = &body["generationConfig"];
     let thinking = &config["thinkingConfig"];
     let level = &thinking["thinkingLevel"];
-    ensure(
-        level.is_null() || thinking["thinkingBudget"].is_null(),
-        || GEMINI.refuse("level-and-budget", &[]),
-    )?;
-    ensure(level.is_null() || generation(model) >= 3.0, || {
-        GEMINI.refuse("level", &[])
-    })?;
-    ensure(thinking.is_null() || generation(model) >= 2.5, || {
-        GEMINI.refuse("thinking", &[])
-    })?;
-    ensure(!without_level(model, word(level)), || {
-        GEMINI.refuse("level-lacking", &[("level", &word(level))])
-    })?;
+    ensure(level.is_null() || thinking["thinkingBudget"].is_null(), || GEMINI.refuse("level-and-budget", &[]))?;
+    ensure(level.is_null() || generation(model) >= 3.0, || GEMINI.refuse("level", &[]))?;
+    ensure(thinking.is_null() || generation(model) >= 2.5, || GEMINI.refuse("thinking", &[]))?;
+    ensure(!without_level(model, word(level)), || GEMINI.refuse("level-lacking", &[("level", &word(level))]))?;
     let never_off = model.starts_with("gemini-2.5-pro");
-    ensure(!never_off || thinking["thinkingBudget"] != 0, || {
-        GEMINI.refuse("budget-zero", &[])
-    })?;
-    ensure(items(&config["stopSequences"]).len() <= 5, || {
-        GEMINI.refuse("stops", &[])
-    })?;
+    ensure(!never_off || thinking["thinkingBudget"] != 0, || GEMINI.refuse("budget-zero", &[]))?;
+    ensure(items(&config["stopSequences"]).len() <= 5, || GEMINI.refuse("stops", &[]))?;
     let json = config["responseMimeType"] == "application/json";
     let schema = !config["responseJsonSchema"].is_null() || !config["responseSchema"].is_null();
-    ensure(json || !schema, || {
-        GEMINI.refuse("schema-without-json", &[])
-    })?;
-    ensure(
-        !json || generation(model) >= 3.0 || declared(body).is_empty(),
-        || GEMINI.refuse("json-and-tools", &[]),
-    )
+    ensure(json || !schema, || GEMINI.refuse("schema-without-json", &[]))?;
+    ensure(!json || generation(model) >= 3.0 || declared(body).is_empty(), || GEMINI.refuse("json-and-tools", &[]))
 }
 
 /// Whether the model lacks a level that others of its generation have.
@@ -169,22 +118,16 @@ fn instructions(body: &Value) -> Checked {
     let given = &body["systemInstruction"];
     let parts = items(&given["parts"]);
     let worded = parts.iter().all(|part| !word(&part["text"]).is_empty());
-    ensure(given.is_null() || !parts.is_empty() && worded, || {
-        GEMINI.refuse("instructions", &[])
-    })
+    ensure(given.is_null() || !parts.is_empty() && worded, || GEMINI.refuse("instructions", &[]))
 }
 
 fn contents(model: &str, contents: &[Value]) -> Checked {
     ensure(!contents.is_empty(), || GEMINI.refuse("contents", &[]))?;
     for (at, content) in contents.iter().enumerate() {
-        ensure(matches!(word(&content["role"]), "user" | "model"), || {
-            GEMINI.refuse("role", &[])
-        })?;
+        ensure(matches!(word(&content["role"]), "user" | "model"), || GEMINI.refuse("role", &[]))?;
         let place = format!("GenerateContentRequest.contents[{at}].parts");
         let parts = items(&content["parts"]);
-        ensure(!parts.is_empty(), || {
-            GEMINI.refuse("parts", &[("place", &place)])
-        })?;
+        ensure(!parts.is_empty(), || GEMINI.refuse("parts", &[("place", &place)]))?;
         for (number, part) in parts.iter().enumerate() {
             one(&format!("{place}[{number}]"), model, part)?;
         }
@@ -196,38 +139,24 @@ fn one(place: &str, model: &str, part: &Value) -> Checked {
     let wordless = part["text"] == "" && part["thoughtSignature"].is_null();
     let data = part.as_object().into_iter().flat_map(|part| part.keys());
     let mut data = data.filter(|key| !matches!(key.as_str(), "thought" | "thoughtSignature"));
-    ensure(data.next().is_some() && !wordless, || {
-        GEMINI.refuse("part-data", &[("place", &place)])
-    })?;
+    ensure(data.next().is_some() && !wordless, || GEMINI.refuse("part-data", &[("place", &place)]))?;
     let (call, response) = (&part["functionCall"], &part["functionResponse"]);
     for (kind, called) in [("function_call", call), ("function_response", response)] {
-        ensure(
-            called.is_null() || !word(&called["name"]).is_empty(),
-            || GEMINI.refuse("call-name", &[("place", &place), ("kind", &kind)]),
-        )?;
-        ensure(
-            called.is_null() || is_name(word(&called["name"]), 64, &['_', '-']),
-            || GEMINI.refuse("name", &[("place", &place), ("kind", &kind)]),
-        )?;
+        ensure(called.is_null() || !word(&called["name"]).is_empty(), || {
+            GEMINI.refuse("call-name", &[("place", &place), ("kind", &kind)])
+        })?;
+        ensure(called.is_null() || is_name(word(&called["name"]), 64, &['_', '-']), || {
+            GEMINI.refuse("name", &[("place", &place), ("kind", &kind)])
+        })?;
     }
     let args = call["args"].is_object() || call["args"].is_null();
     ensure(args, || GEMINI.refuse("args", &[("place", &place)]))?;
-    ensure(
-        response.is_null() || response["response"].is_object(),
-        || GEMINI.refuse("response", &[("place", &place)]),
-    )?;
-    ensure(
-        response["parts"].is_null() || generation(model) >= 3.0,
-        || GEMINI.refuse("media-in-response", &[]),
-    )
+    ensure(response.is_null() || response["response"].is_object(), || GEMINI.refuse("response", &[("place", &place)]))?;
+    ensure(response["parts"].is_null() || generation(model) >= 3.0, || GEMINI.refuse("media-in-response", &[]))
 }
 
 fn with<'a>(content: &'a Value, kind: &str) -> Vec<&'a Value> {
-    items(&content["parts"])
-        .iter()
-        .map(|part| &part[kind])
-        .filter(|found| !found.is_null())
-        .collect()
+    items(&content["parts"]).iter().map(|part| &part[kind]).filter(|found| !found.is_null()).collect()
 }
 
 /// Checks that a content with calls is followed by one with as many responses, with the same names and ids.
@@ -238,12 +167,8 @@ fn calls_are_answered(contents: &[Value]) -> Checked {
         let before = at.checked_sub(1).map_or(&none, |before| &contents[before]);
         let calls = with(before, "functionCall");
         let responses = with(content, "functionResponse");
-        ensure(responses.is_empty() || !calls.is_empty(), || {
-            GEMINI.refuse("response-alone", &[])
-        })?;
-        ensure(calls.len() == responses.len(), || {
-            GEMINI.refuse("response-count", &[])
-        })?;
+        ensure(responses.is_empty() || !calls.is_empty(), || GEMINI.refuse("response-alone", &[]))?;
+        ensure(calls.len() == responses.len(), || GEMINI.refuse("response-count", &[]))?;
         for key in ["id", "name"] {
             let mut asked: Vec<&str> = calls.iter().map(|call| word(&call[key])).collect();
             let mut given: Vec<&str> = responses.iter().map(|it| word(&it[key])).collect();
@@ -254,49 +179,34 @@ fn calls_are_answered(contents: &[Value]) -> Checked {
             ensure(asked == given || silent, || {
                 GEMINI.refuse(
                     "response-match",
-                    &[
-                        ("key", &key),
-                        ("given", &format!("{given:?}")),
-                        ("asked", &format!("{asked:?}")),
-                    ],
+                    &[("key", &key), ("given", &format!("{given:?}")), ("asked", &format!("{asked:?}"))],
                 )
             })?;
         }
         let called = !with(content, "functionCall").is_empty();
-        ensure(!called || before["role"] == "user", || {
-            GEMINI.refuse("call-after-model", &[])
-        })?;
+        ensure(!called || before["role"] == "user", || GEMINI.refuse("call-after-model", &[]))?;
     }
     Ok(())
 }
 
 /// Checks that the first call of every step since the last user message is signed by this service.
 fn signatures(model: &str, contents: &[Value], issued: &str) -> Checked {
-    let asks =
-        |content: &Value| content["role"] == "user" && with(content, "functionResponse").is_empty();
+    let asks = |content: &Value| content["role"] == "user" && with(content, "functionResponse").is_empty();
     let turn = contents.iter().rposition(asks).unwrap_or_default();
     for (at, content) in contents.iter().enumerate() {
         let parts = items(&content["parts"]);
         for signature in with(content, "thoughtSignature") {
             let known = word(signature) == UNCHECKED || issued.contains(word(signature));
-            ensure(known && !word(signature).is_empty(), || {
-                GEMINI.refuse("signature", &[])
-            })?;
+            ensure(known && !word(signature).is_empty(), || GEMINI.refuse("signature", &[]))?;
         }
-        let first = parts
-            .iter()
-            .enumerate()
-            .find(|(_, part)| !part["functionCall"].is_null());
+        let first = parts.iter().enumerate().find(|(_, part)| !part["functionCall"].is_null());
         let Some((number, part)) = first.filter(|_| at > turn && generation(model) >= 3.0) else {
             continue;
         };
         ensure(!part["thoughtSignature"].is_null(), || {
             GEMINI.refuse(
                 "signature-missing",
-                &[
-                    ("name", &word(&part["functionCall"]["name"])),
-                    ("position", &(number + 1)),
-                ],
+                &[("name", &word(&part["functionCall"]["name"])), ("position", &(number + 1))],
             )
         })?;
     }
@@ -365,12 +275,7 @@ mod tests {
 
     #[test]
     fn each_refusal_of_gemini_has_a_row_and_each_row_a_case() {
-        let refused = [
-            of_conversations(),
-            of_signatures(),
-            of_settings(),
-            of_newer_settings(),
-        ];
+        let refused = [of_conversations(), of_signatures(), of_settings(), of_newer_settings()];
         covers(&GEMINI, &refused);
     }
 
@@ -379,28 +284,13 @@ mod tests {
         let cases = [
             ("a question", vec![], ""),
             ("no contents", given(vec![]), "contents"),
-            (
-                "another role",
-                given(vec![says("system", vec![text("?")])]),
-                "role",
-            ),
+            ("another role", given(vec![says("system", vec![text("?")])]), "role"),
             ("no parts", given(vec![says("user", vec![])]), "parts"),
-            (
-                "an empty part",
-                given(vec![says("user", vec![json!({})])]),
-                "part-data",
-            ),
-            (
-                "an empty text",
-                given(vec![says("user", vec![text("")])]),
-                "part-data: contents[0].parts[0]",
-            ),
+            ("an empty part", given(vec![says("user", vec![json!({})])]), "part-data"),
+            ("an empty text", given(vec![says("user", vec![text("")])]), "part-data: contents[0].parts[0]"),
             (
                 "an empty text with a signature",
-                asked(vec![
-                    says("model", vec![signed(text(""), "ours")]),
-                    says("user", vec![text("!")]),
-                ]),
+                asked(vec![says("model", vec![signed(text(""), "ours")]), says("user", vec![text("!")])]),
                 "",
             ),
             (
@@ -420,63 +310,37 @@ mod tests {
                 ]),
                 number,
             ),
-            (
-                "a call at the end",
-                asked(vec![says("model", vec![call("look")])]),
-                number,
-            ),
+            ("a call at the end", asked(vec![says("model", vec![call("look")])]), number),
             (
                 "a response twice",
-                asked(vec![
-                    says("model", vec![call("look")]),
-                    says("user", vec![response("look"), response("look")]),
-                ]),
+                asked(vec![says("model", vec![call("look")]), says("user", vec![response("look"), response("look")])]),
                 number,
             ),
-            (
-                "a response without a call",
-                given(vec![says("user", vec![response("look")])]),
-                "response-alone",
-            ),
+            ("a response without a call", given(vec![says("user", vec![response("look")])]), "response-alone"),
             (
                 "a response of another name",
-                asked(vec![
-                    says("model", vec![call("look")]),
-                    says("user", vec![response("see")]),
-                ]),
+                asked(vec![says("model", vec![call("look")]), says("user", vec![response("see")])]),
                 "response-match: names",
             ),
             (
                 "a first call",
-                given(vec![
-                    says("model", vec![call("look")]),
-                    says("user", vec![response("look")]),
-                ]),
+                given(vec![says("model", vec![call("look")]), says("user", vec![response("look")])]),
                 "call-after-model",
             ),
             (
                 "a response without a name",
-                asked(vec![
-                    says("model", vec![call("look")]),
-                    says("user", vec![response("")]),
-                ]),
+                asked(vec![says("model", vec![call("look")]), says("user", vec![response("")])]),
                 "call-name: function_response",
             ),
             (
                 "a name of a call with a dot",
-                asked(vec![
-                    says("model", vec![call("look.up")]),
-                    says("user", vec![response("look.up")]),
-                ]),
+                asked(vec![says("model", vec![call("look.up")]), says("user", vec![response("look.up")])]),
                 "name: function_call",
             ),
             (
                 "arguments that are no object",
                 asked(vec![
-                    says(
-                        "model",
-                        vec![json!({"functionCall": {"name": "look", "args": "{}"}})],
-                    ),
+                    says("model", vec![json!({"functionCall": {"name": "look", "args": "{}"}})]),
                     says("user", vec![response("look")]),
                 ]),
                 "args",
@@ -485,10 +349,7 @@ mod tests {
                 "a response that is no object",
                 asked(vec![
                     says("model", vec![call("look")]),
-                    says(
-                        "user",
-                        vec![json!({"functionResponse": {"name": "look", "response": "red"}})],
-                    ),
+                    says("user", vec![json!({"functionResponse": {"name": "look", "response": "red"}})]),
                 ]),
                 "response",
             ),
@@ -505,26 +366,13 @@ mod tests {
                 ]),
                 "media-in-response",
             ),
-            (
-                "instructions without a word",
-                vec![("/systemInstruction", json!({"parts": [text("")]}))],
-                "instructions",
-            ),
+            ("instructions without a word", vec![("/systemInstruction", json!({"parts": [text("")]}))], "instructions"),
         ];
-        check(
-            |body| refusal("gemini-2.5-flash", body, "ours"),
-            &base(),
-            &cases,
-        )
+        check(|body| refusal("gemini-2.5-flash", body, "ours"), &base(), &cases)
     }
 
     fn of_signatures() -> BTreeSet<&'static str> {
-        let looks = |call: Value| {
-            vec![
-                says("model", vec![call]),
-                says("user", vec![response("look")]),
-            ]
-        };
+        let looks = |call: Value| vec![says("model", vec![call]), says("user", vec![response("look")])];
         let parallel = |first: Value| {
             vec![
                 says("model", vec![text("So."), first, call("see")]),
@@ -535,63 +383,32 @@ mod tests {
         let missing = "signature-missing";
         let cases = [
             ("a signed call", asked(looks(own())), ""),
-            (
-                "parallel calls, the first signed",
-                asked(parallel(own())),
-                "",
-            ),
-            (
-                "parallel calls, none signed",
-                asked(parallel(call("look"))),
-                missing,
-            ),
+            ("parallel calls, the first signed", asked(parallel(own())), ""),
+            ("parallel calls, none signed", asked(parallel(call("look"))), missing),
             ("an unsigned call", asked(looks(call("look"))), missing),
-            (
-                "an unsigned second step",
-                asked([looks(own()), looks(call("look"))].concat()),
-                missing,
-            ),
+            ("an unsigned second step", asked([looks(own()), looks(call("look"))].concat()), missing),
             (
                 "an unsigned call of an earlier turn",
                 asked([looks(call("look")), vec![says("user", vec![text("!")])]].concat()),
                 "",
             ),
-            (
-                "no signature known",
-                asked(looks(signed(call("look"), UNCHECKED))),
-                "",
-            ),
-            (
-                "another signature",
-                asked(looks(signed(call("look"), "theirs"))),
-                "signature",
-            ),
+            ("no signature known", asked(looks(signed(call("look"), UNCHECKED))), ""),
+            ("another signature", asked(looks(signed(call("look"), "theirs"))), "signature"),
         ];
-        check(
-            |body| refusal("gemini-3-pro-preview", body, "ours"),
-            &base(),
-            &cases,
-        )
+        check(|body| refusal("gemini-3-pro-preview", body, "ours"), &base(), &cases)
     }
 
     /// Cases of settings that some models accept and others refuse. Returns the rows that refused one.
     fn of_newer_settings() -> BTreeSet<&'static str> {
-        let thinking =
-            |thinking: Value| vec![("/generationConfig", json!({"thinkingConfig": thinking}))];
-        let of =
-            |model: &'static str, what: &'static str, setting: Value, expected: &'static str| {
-                let case = (what, thinking(setting), expected);
-                check(|body| refusal(model, body, ""), &base(), &[case])
-            };
+        let thinking = |thinking: Value| vec![("/generationConfig", json!({"thinkingConfig": thinking}))];
+        let of = |model: &'static str, what: &'static str, setting: Value, expected: &'static str| {
+            let case = (what, thinking(setting), expected);
+            check(|body| refusal(model, body, ""), &base(), &[case])
+        };
         let minimal = json!({"thinkingLevel": "MINIMAL"});
         let none = json!({"thinkingBudget": 0});
         let refused = [
-            of(
-                "gemini-3-pro-preview",
-                "a level that it lacks",
-                minimal.clone(),
-                "level-lacking: MINIMAL",
-            ),
+            of("gemini-3-pro-preview", "a level that it lacks", minimal.clone(), "level-lacking: MINIMAL"),
             of("gemini-3-flash", "a level that it has", minimal, ""),
             of("gemini-2.5-pro", "no thinking", none.clone(), "budget-zero"),
             of("gemini-2.5-flash", "no thinking", none.clone(), ""),
@@ -602,10 +419,7 @@ mod tests {
 
     fn of_settings() -> BTreeSet<&'static str> {
         let tool = |name: &str, key: &str, schema: Value| {
-            (
-                "/tools",
-                json!([{"functionDeclarations": [{"name": name, key: schema}]}]),
-            )
+            ("/tools", json!([{"functionDeclarations": [{"name": name, key: schema}]}]))
         };
         let object = || json!({"type": "object", "additionalProperties": false});
         let look = || tool("look", "parametersJsonSchema", object());
@@ -613,16 +427,8 @@ mod tests {
         let config = |config: Value| ("/generationConfig", config);
         let cases = [
             ("a tool", vec![look()], ""),
-            (
-                "a name with dots",
-                vec![tool("a.b:c-d", "parametersJsonSchema", object())],
-                "",
-            ),
-            (
-                "a name that begins with a digit",
-                vec![tool("1look", "parametersJsonSchema", object())],
-                "tool-name",
-            ),
+            ("a name with dots", vec![tool("a.b:c-d", "parametersJsonSchema", object())], ""),
+            ("a name that begins with a digit", vec![tool("1look", "parametersJsonSchema", object())], "tool-name"),
             (
                 "a keyword that OpenAPI lacks",
                 vec![tool("look", "parameters", object())],
@@ -630,11 +436,7 @@ mod tests {
             ),
             (
                 "a schema that is no object",
-                vec![tool(
-                    "look",
-                    "parametersJsonSchema",
-                    json!({"type": "string"}),
-                )],
+                vec![tool("look", "parametersJsonSchema", json!({"type": "string"}))],
                 "tool-schema",
             ),
             (
@@ -649,84 +451,41 @@ mod tests {
             ),
             (
                 "a name twice",
-                vec![(
-                    "/tools",
-                    json!([{"functionDeclarations": [{"name": "look"}, {"name": "look"}]}]),
-                )],
+                vec![("/tools", json!([{"functionDeclarations": [{"name": "look"}, {"name": "look"}]}]))],
                 "tool-twice: look",
             ),
-            (
-                "an unknown mode",
-                vec![look(), choice(json!({"mode": "REQUIRED"}))],
-                "choice-mode: REQUIRED",
-            ),
-            (
-                "a choice without tools",
-                vec![choice(json!({"mode": "ANY"}))],
-                "choice-without-tools",
-            ),
+            ("an unknown mode", vec![look(), choice(json!({"mode": "REQUIRED"}))], "choice-mode: REQUIRED"),
+            ("a choice without tools", vec![choice(json!({"mode": "ANY"}))], "choice-without-tools"),
             (
                 "the choice of a tool",
-                vec![
-                    look(),
-                    choice(json!({"mode": "ANY", "allowedFunctionNames": ["look"]})),
-                ],
+                vec![look(), choice(json!({"mode": "ANY", "allowedFunctionNames": ["look"]}))],
                 "",
             ),
             (
                 "the choice of an unknown tool",
-                vec![
-                    look(),
-                    choice(json!({"mode": "ANY", "allowedFunctionNames": ["see"]})),
-                ],
+                vec![look(), choice(json!({"mode": "ANY", "allowedFunctionNames": ["see"]}))],
                 "choice-unknown: see",
             ),
             (
                 "names without being forced",
-                vec![
-                    look(),
-                    choice(json!({"mode": "AUTO", "allowedFunctionNames": ["look"]})),
-                ],
+                vec![look(), choice(json!({"mode": "AUTO", "allowedFunctionNames": ["look"]}))],
                 "choice-names",
             ),
-            (
-                "a level for an older model",
-                vec![config(json!({"thinkingConfig": {"thinkingLevel": "LOW"}}))],
-                "level",
-            ),
+            ("a level for an older model", vec![config(json!({"thinkingConfig": {"thinkingLevel": "LOW"}}))], "level"),
             (
                 "a level and a budget",
-                vec![config(
-                    json!({"thinkingConfig": {"thinkingLevel": "LOW", "thinkingBudget": 1}}),
-                )],
+                vec![config(json!({"thinkingConfig": {"thinkingLevel": "LOW", "thinkingBudget": 1}}))],
                 "level-and-budget",
             ),
-            (
-                "a schema without its type",
-                vec![config(json!({"responseJsonSchema": {}}))],
-                "schema-without-json",
-            ),
+            ("a schema without its type", vec![config(json!({"responseJsonSchema": {}}))], "schema-without-json"),
             (
                 "JSON and tools for an older model",
-                vec![
-                    look(),
-                    config(json!({"responseMimeType": "application/json"})),
-                ],
+                vec![look(), config(json!({"responseMimeType": "application/json"}))],
                 "json-and-tools",
             ),
-            (
-                "six stop sequences",
-                vec![config(
-                    json!({"stopSequences": ["a", "b", "c", "d", "e", "f"]}),
-                )],
-                "stops",
-            ),
+            ("six stop sequences", vec![config(json!({"stopSequences": ["a", "b", "c", "d", "e", "f"]}))], "stops"),
         ];
-        check(
-            |body| refusal("gemini-2.5-flash", body, ""),
-            &base(),
-            &cases,
-        )
+        check(|body| refusal("gemini-2.5-flash", body, ""), &base(), &cases)
     }
 
     #[test]

@@ -86,9 +86,7 @@ fn word(value: &Value) -> &str {
 /// Whether a name has 1 to `most` characters: ASCII letters and digits, or one of `others`.
 fn is_name(name: &str, most: usize, others: &[char]) -> bool {
     (1..=most).contains(&name.len())
-        && name
-            .chars()
-            .all(|character| character.is_ascii_alphanumeric() || others.contains(&character))
+        && name.chars().all(|character| character.is_ascii_alphanumeric() || others.contains(&character))
 }
 
 /// The first word that occurred before.
@@ -99,10 +97,7 @@ fn repeated<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 
 /// Whether an OpenAI model reasons, and therefore accepts no temperature.
 fn reasons(model: &str) -> bool {
-    ["o1", "o3", "o4", "gpt-5", "gpt-6"]
-        .iter()
-        .any(|start| model.starts_with(start))
-        && !model.contains("chat")
+    ["o1", "o3", "o4", "gpt-5", "gpt-6"].iter().any(|start| model.starts_with(start)) && !model.contains("chat")
 }
 
 #[test]
@@ -112,10 +107,7 @@ fn the_path_tells_the_protocol() {
         ("/v1/messages", Some(Api::Anthropic)),
         ("/v1/messages/count_tokens", None),
         ("/v1/responses", Some(Api::Responses)),
-        (
-            "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
-            Some(Api::Gemini),
-        ),
+        ("/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", Some(Api::Gemini)),
         ("/v1/tokenize", None),
     ] {
         assert_eq!(Api::of(path), api, "{path}");

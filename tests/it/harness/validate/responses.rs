@@ -10,16 +10,11 @@ use super::{
 
 /// Why OpenAI refuses the request. Returns `None` if it accepts it. Encrypted reasoning must be in `issued`.
 pub fn refusal(body: &Value, issued: &str) -> Option<Refusal> {
-    settings(body)
-        .and_then(|()| tools(body))
-        .and_then(|()| input(body, issued))
-        .err()
+    settings(body).and_then(|()| tools(body)).and_then(|()| input(body, issued)).err()
 }
 
 fn settings(body: &Value) -> Checked {
-    ensure(!word(&body["model"]).is_empty(), || {
-        RESPONSES.refuse("model", &[])
-    })?;
+    ensure(!word(&body["model"]).is_empty(), || RESPONSES.refuse("model", &[]))?;
     for (moved, to) in [
         ("messages", "input"),
         ("max_tokens", "max_output_tokens"),
@@ -27,77 +22,51 @@ fn settings(body: &Value) -> Checked {
         ("response_format", "text.format"),
         ("reasoning_effort", "reasoning.effort"),
     ] {
-        ensure(body[moved].is_null(), || {
-            RESPONSES.refuse("moved", &[("moved", &moved), ("to", &to)])
-        })?;
+        ensure(body[moved].is_null(), || RESPONSES.refuse("moved", &[("moved", &moved), ("to", &to)]))?;
     }
-    let encrypted = items(&body["include"])
-        .iter()
-        .any(|it| it == "reasoning.encrypted_content");
-    ensure(
-        !encrypted || !word(&body["model"]).starts_with("gpt-4"),
-        || RESPONSES.refuse("encrypted-include", &[]),
-    )?;
+    let encrypted = items(&body["include"]).iter().any(|it| it == "reasoning.encrypted_content");
+    ensure(!encrypted || !word(&body["model"]).starts_with("gpt-4"), || RESPONSES.refuse("encrypted-include", &[]))?;
     let limit = body["max_output_tokens"].as_u64();
     ensure(limit.is_none_or(|limit| limit >= 16), || {
         RESPONSES.refuse("output-limit", &[("limit", &limit.unwrap_or_default())])
     })?;
-    ensure(
-        !reasons(word(&body["model"])) || body["temperature"].is_null(),
-        || RESPONSES.refuse("temperature", &[]),
-    )
+    ensure(!reasons(word(&body["model"])) || body["temperature"].is_null(), || RESPONSES.refuse("temperature", &[]))
 }
 
 fn tools(body: &Value) -> Checked {
     let tools = items(&body["tools"]);
     let choice = &body["tool_choice"];
-    ensure(
-        !tools.is_empty() || choice.is_null() || choice == "none" || choice == "auto",
-        || RESPONSES.refuse("choice-without-tools", &[("choice", &choice)]),
-    )?;
+    ensure(!tools.is_empty() || choice.is_null() || choice == "none" || choice == "auto", || {
+        RESPONSES.refuse("choice-without-tools", &[("choice", &choice)])
+    })?;
     for (at, tool) in tools.iter().enumerate() {
         if tool["type"] == "function" {
             function(at, tool)?;
         } else {
-            ensure(tool["type"].is_string(), || {
-                RESPONSES.refuse("tool-type", &[("at", &at)])
-            })?;
+            ensure(tool["type"].is_string(), || RESPONSES.refuse("tool-type", &[("at", &at)]))?;
         }
     }
     let forced = &choice["name"];
-    ensure(
-        forced.is_null() || tools.iter().any(|tool| tool["name"] == *forced),
-        || RESPONSES.refuse("choice-unknown", &[("forced", &forced)]),
-    )
+    ensure(forced.is_null() || tools.iter().any(|tool| tool["name"] == *forced), || {
+        RESPONSES.refuse("choice-unknown", &[("forced", &forced)])
+    })
 }
 
 fn function(at: usize, tool: &Value) -> Checked {
-    ensure(tool["name"].is_string(), || {
-        RESPONSES.refuse("tool-name", &[("at", &at)])
-    })?;
+    ensure(tool["name"].is_string(), || RESPONSES.refuse("tool-name", &[("at", &at)]))?;
     let name = word(&tool["name"]);
     name_at(&format!("tools[{at}].name"), name)?;
     let schema = &tool["parameters"];
     ensure(schema.is_null() || schema["type"] == "object", || {
-        RESPONSES.refuse(
-            "tool-schema",
-            &[
-                ("name", &name),
-                ("kind", &schema["type"].as_str().unwrap_or("None")),
-            ],
-        )
+        RESPONSES.refuse("tool-schema", &[("name", &name), ("kind", &schema["type"].as_str().unwrap_or("None"))])
     })?;
     // A schema is strict by default.
     let strict = tool["strict"] != Value::Bool(false) && schema.is_object();
-    ensure(!strict || schema["additionalProperties"] == false, || {
-        RESPONSES.refuse("strict-schema", &[("name", &name)])
-    })
+    ensure(!strict || schema["additionalProperties"] == false, || RESPONSES.refuse("strict-schema", &[("name", &name)]))
 }
 
 fn name_at(place: &str, name: &str) -> Checked {
-    ensure(is_name(name, 64, &['_', '-']), || {
-        RESPONSES.refuse("name", &[("place", &place)])
-    })
+    ensure(is_name(name, 64, &['_', '-']), || RESPONSES.refuse("name", &[("place", &place)]))
 }
 
 fn input(body: &Value, issued: &str) -> Checked {
@@ -111,10 +80,7 @@ fn input(body: &Value, issued: &str) -> Checked {
     }
     let ids = input.iter().filter_map(|item| item["id"].as_str());
     ensure(repeated(ids.clone()).is_none(), || {
-        RESPONSES.refuse(
-            "item-twice",
-            &[("id", &repeated(ids.clone()).unwrap_or_default())],
-        )
+        RESPONSES.refuse("item-twice", &[("id", &repeated(ids.clone()).unwrap_or_default())])
     })?;
     reasoning_is_followed(input)?;
     calls_are_answered(input)
@@ -132,9 +98,7 @@ fn item_at(at: usize, item: &Value, stateless: bool, issued: &str) -> Checked {
         }
         "function_call" => {
             name_at(&format!("input[{at}].name"), word(&item["name"]))?;
-            ensure(item["arguments"].is_string(), || {
-                RESPONSES.refuse("arguments", &[("at", &at)])
-            })?;
+            ensure(item["arguments"].is_string(), || RESPONSES.refuse("arguments", &[("at", &at)]))?;
             call_id(at, item)?;
             "fc"
         }
@@ -160,12 +124,8 @@ fn item_at(at: usize, item: &Value, stateless: bool, issued: &str) -> Checked {
 
 fn call_id(at: usize, item: &Value) -> Checked {
     let id = word(&item["call_id"]);
-    ensure(!id.is_empty(), || {
-        RESPONSES.refuse("call-id", &[("at", &at)])
-    })?;
-    ensure(id.len() <= 64, || {
-        RESPONSES.refuse("call-id-length", &[("at", &at), ("length", &id.len())])
-    })
+    ensure(!id.is_empty(), || RESPONSES.refuse("call-id", &[("at", &at)]))?;
+    ensure(id.len() <= 64, || RESPONSES.refuse("call-id-length", &[("at", &at), ("length", &id.len())]))
 }
 
 fn message(at: usize, item: &Value) -> Checked {
@@ -181,17 +141,12 @@ fn message(at: usize, item: &Value) -> Checked {
         return Ok(());
     }
     let parts = items(&item["content"]);
-    ensure(!parts.is_empty(), || {
-        RESPONSES.refuse("content", &[("at", &at)])
-    })?;
+    ensure(!parts.is_empty(), || RESPONSES.refuse("content", &[("at", &at)]))?;
     parts_of(kinds, parts)
 }
 
 fn parts_of(kinds: &[&str], parts: &[Value]) -> Checked {
-    let strange = parts
-        .iter()
-        .map(|part| word(&part["type"]))
-        .find(|kind| !kinds.contains(kind));
+    let strange = parts.iter().map(|part| word(&part["type"])).find(|kind| !kinds.contains(kind));
     strange.map_or(Ok(()), |kind| {
         let kinds = kinds.join("', '");
         Err(RESPONSES.refuse("part-type", &[("kind", &kind), ("kinds", &kinds)]))
@@ -209,16 +164,12 @@ fn output(at: usize, output: &Value) -> Checked {
 }
 
 fn reasoning(at: usize, item: &Value, stateless: bool, issued: &str) -> Checked {
-    ensure(item["summary"].is_array(), || {
-        RESPONSES.refuse("summary", &[("at", &at)])
-    })?;
+    ensure(item["summary"].is_array(), || RESPONSES.refuse("summary", &[("at", &at)]))?;
     let encrypted = word(&item["encrypted_content"]);
     if encrypted.is_empty() {
         return ensure(!stateless || is_plain(item, issued), || not_found(item));
     }
-    ensure(issued.contains(encrypted), || {
-        RESPONSES.refuse("encrypted", &[("id", &word(&item["id"]))])
-    })
+    ensure(issued.contains(encrypted), || RESPONSES.refuse("encrypted", &[("id", &word(&item["id"]))]))
 }
 
 /// Whether an item is plain reasoning: that of a server that does not encrypt it and accepts its own text, as llama.cpp
@@ -239,11 +190,9 @@ fn reasoning_is_followed(input: &[Value]) -> Checked {
             continue;
         }
         let next = input.get(at + 1).unwrap_or(&Value::Null);
-        let given = matches!(word(&next["role"]), "user" | "system" | "developer")
-            || word(&next["type"]).ends_with("_output");
-        ensure(!next.is_null() && !given, || {
-            RESPONSES.refuse("reasoning-alone", &[("id", &word(&item["id"]))])
-        })?;
+        let given =
+            matches!(word(&next["role"]), "user" | "system" | "developer") || word(&next["type"]).ends_with("_output");
+        ensure(!next.is_null() && !given, || RESPONSES.refuse("reasoning-alone", &[("id", &word(&item["id"]))]))?;
     }
     Ok(())
 }
@@ -260,12 +209,8 @@ fn calls_are_answered(input: &[Value]) -> Checked {
         let id = word(&item["call_id"]);
         match word(&item["type"]) {
             "function_call" => {
-                ensure(!answering || open.is_empty(), || {
-                    RESPONSES.refuse("call-unanswered", &[("id", &open[0])])
-                })?;
-                ensure(!open.contains(&id), || {
-                    RESPONSES.refuse("call-twice", &[("id", &id)])
-                })?;
+                ensure(!answering || open.is_empty(), || RESPONSES.refuse("call-unanswered", &[("id", &open[0])]))?;
+                ensure(!open.contains(&id), || RESPONSES.refuse("call-twice", &[("id", &id)]))?;
                 answering = false;
                 open.push(id);
             }
@@ -315,8 +260,7 @@ mod tests {
 
     #[test]
     fn reasoning_in_plain_text_is_taken_by_a_server_that_encrypts_none() {
-        let body =
-            json!({"model": "m", "store": false, "input": [plain("Hm."), call("a"), output("a")]});
+        let body = json!({"model": "m", "store": false, "input": [plain("Hm."), call("a"), output("a")]});
         let is_taken = |issued: &str| refusal(&body, issued).is_none();
         assert!(is_taken("\"text\":\"Hm.\""));
         assert!(!is_taken("\"text\":\"So.\""), "another text");
@@ -346,8 +290,7 @@ mod tests {
         let says = |words: &str| json!({"role": "user", "content": [{"type": "input_text", "text": words}]});
         let base = json!({"model": "gpt-5.5", "store": false, "input": [says("Hello.")]});
         let given = |items: Vec<Value>| vec![("/input", json!(items))];
-        let answer =
-            json!({"role": "assistant", "content": [{"type": "output_text", "text": "Red."}]});
+        let answer = json!({"role": "assistant", "content": [{"type": "output_text", "text": "Red."}]});
         check(
             |body| refusal(body, "\"encrypted_content\":\"ours\""),
             &base,
@@ -373,26 +316,10 @@ mod tests {
                     ]),
                     "",
                 ),
-                (
-                    "reasoning at the end",
-                    given(vec![says("?"), thought("ours")]),
-                    "reasoning-alone",
-                ),
-                (
-                    "reasoning before a question",
-                    given(vec![thought("ours"), says("?")]),
-                    "reasoning-alone",
-                ),
-                (
-                    "reasoning of another service",
-                    given(vec![thought("theirs"), answer.clone()]),
-                    "encrypted",
-                ),
-                (
-                    "reasoning that is not encrypted",
-                    given(vec![thought(""), answer.clone()]),
-                    "not-stored",
-                ),
+                ("reasoning at the end", given(vec![says("?"), thought("ours")]), "reasoning-alone"),
+                ("reasoning before a question", given(vec![thought("ours"), says("?")]), "reasoning-alone"),
+                ("reasoning of another service", given(vec![thought("theirs"), answer.clone()]), "encrypted"),
+                ("reasoning that is not encrypted", given(vec![thought(""), answer.clone()]), "not-stored"),
                 (
                     "a call without its output",
                     given(vec![call("a"), call("b"), output("a"), says("?")]),
@@ -400,31 +327,12 @@ mod tests {
                 ),
                 (
                     "a call between outputs",
-                    given(vec![
-                        call("a"),
-                        call("b"),
-                        output("a"),
-                        call("c"),
-                        output("b"),
-                        output("c"),
-                    ]),
+                    given(vec![call("a"), call("b"), output("a"), call("c"), output("b"), output("c")]),
                     "call-unanswered: call b.",
                 ),
-                (
-                    "an output without its call",
-                    given(vec![says("?"), output("a")]),
-                    "output-alone: call_id a.",
-                ),
-                (
-                    "two outputs of one call",
-                    given(vec![call("a"), output("a"), output("a")]),
-                    "output-alone",
-                ),
-                (
-                    "a call id twice",
-                    given(vec![call("a"), call("a"), output("a"), output("a")]),
-                    "call-twice",
-                ),
+                ("an output without its call", given(vec![says("?"), output("a")]), "output-alone: call_id a."),
+                ("two outputs of one call", given(vec![call("a"), output("a"), output("a")]), "output-alone"),
+                ("a call id twice", given(vec![call("a"), call("a"), output("a"), output("a")]), "call-twice"),
                 (
                     "an id of another kind",
                     given(vec![with(call("a"), "id", json!("call_1")), output("a")]),
@@ -432,22 +340,13 @@ mod tests {
                 ),
                 (
                     "an item twice",
-                    given(vec![
-                        with(answer.clone(), "id", json!("msg_1")),
-                        with(answer.clone(), "id", json!("msg_1")),
-                    ]),
+                    given(vec![with(answer.clone(), "id", json!("msg_1")), with(answer.clone(), "id", json!("msg_1"))]),
                     "item-twice: msg_1",
                 ),
-                (
-                    "a reference",
-                    given(vec![json!({"type": "item_reference", "id": "msg_1"})]),
-                    "not-stored: 'msg_1'",
-                ),
+                ("a reference", given(vec![json!({"type": "item_reference", "id": "msg_1"})]), "not-stored: 'msg_1'"),
                 (
                     "words of the model as words of a user",
-                    given(vec![
-                        json!({"role": "assistant", "content": [{"type": "input_text", "text": "a"}]}),
-                    ]),
+                    given(vec![json!({"role": "assistant", "content": [{"type": "input_text", "text": "a"}]})]),
                     "part-type: 'input_text'",
                 ),
                 (
@@ -455,21 +354,9 @@ mod tests {
                     given(vec![with(call("a"), "arguments", json!({})), output("a")]),
                     "arguments: input[0]",
                 ),
-                (
-                    "an item without a type",
-                    given(vec![json!({"content": "?"})]),
-                    "item-type: input[0]",
-                ),
-                (
-                    "an unknown role",
-                    given(vec![json!({"role": "model", "content": "?"})]),
-                    "role: 'model'",
-                ),
-                (
-                    "a message without content",
-                    given(vec![json!({"role": "user"})]),
-                    "content: input[0]",
-                ),
+                ("an item without a type", given(vec![json!({"content": "?"})]), "item-type: input[0]"),
+                ("an unknown role", given(vec![json!({"role": "model", "content": "?"})]), "role: 'model'"),
+                ("a message without content", given(vec![json!({"role": "user"})]), "content: input[0]"),
                 (
                     "a call without an id",
                     given(vec![with(call("a"), "call_id", Value::Null), output("a")]),
@@ -497,10 +384,7 @@ mod tests {
                 ),
                 (
                     "audio in an output",
-                    given(vec![
-                        call("a"),
-                        with(output("a"), "output", json!([{"type": "input_audio"}])),
-                    ]),
+                    given(vec![call("a"), with(output("a"), "output", json!([{"type": "input_audio"}]))]),
                     "part-type: 'input_audio'",
                 ),
             ],
@@ -516,16 +400,8 @@ mod tests {
             &base,
             &[
                 ("no settings", vec![("/temperature", json!(0.5))], ""),
-                (
-                    "a tool",
-                    vec![("/tools", tool("look", object.clone(), json!(false)))],
-                    "",
-                ),
-                (
-                    "a hosted tool",
-                    vec![("/tools", json!([{"type": "web_search"}]))],
-                    "",
-                ),
+                ("a tool", vec![("/tools", tool("look", object.clone(), json!(false)))], ""),
+                ("a hosted tool", vec![("/tools", json!([{"type": "web_search"}]))], ""),
                 (
                     "a tool whose schema is strict",
                     vec![("/tools", tool("look", object.clone(), Value::Null))],
@@ -533,10 +409,7 @@ mod tests {
                 ),
                 (
                     "a tool of Chat Completions",
-                    vec![(
-                        "/tools",
-                        json!([{"type": "function", "function": {"name": "look"}}]),
-                    )],
+                    vec![("/tools", json!([{"type": "function", "function": {"name": "look"}}]))],
                     "tool-name: tools[0]",
                 ),
                 (
@@ -546,17 +419,10 @@ mod tests {
                 ),
                 (
                     "a schema that is no object",
-                    vec![(
-                        "/tools",
-                        tool("look", json!({"type": "array"}), json!(false)),
-                    )],
+                    vec![("/tools", tool("look", json!({"type": "array"}), json!(false)))],
                     "tool-schema: \"array\"",
                 ),
-                (
-                    "a choice without tools",
-                    vec![("/tool_choice", json!("required"))],
-                    "choice-without-tools",
-                ),
+                ("a choice without tools", vec![("/tool_choice", json!("required"))], "choice-without-tools"),
                 (
                     "the choice of an unknown tool",
                     vec![
@@ -574,22 +440,11 @@ mod tests {
                 ),
                 (
                     "encrypted reasoning",
-                    vec![
-                        ("/model", json!("gpt-5")),
-                        ("/include", json!(["reasoning.encrypted_content"])),
-                    ],
+                    vec![("/model", json!("gpt-5")), ("/include", json!(["reasoning.encrypted_content"]))],
                     "",
                 ),
-                (
-                    "a tool without a type",
-                    vec![("/tools", json!([{"name": "look"}]))],
-                    "tool-type: tools[0]",
-                ),
-                (
-                    "few tokens",
-                    vec![("/max_output_tokens", json!(15))],
-                    "output-limit",
-                ),
+                ("a tool without a type", vec![("/tools", json!([{"name": "look"}]))], "tool-type: tools[0]"),
+                ("few tokens", vec![("/max_output_tokens", json!(15))], "output-limit"),
                 (
                     "a temperature for a reasoning model",
                     vec![("/model", json!("o3")), ("/temperature", json!(1))],

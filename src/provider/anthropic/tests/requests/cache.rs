@@ -19,10 +19,7 @@ const WORTH: usize = 60_000;
 
 /// The request for a prompt, with cache markers.
 fn sent(prompt: &Prompt) -> Request {
-    let manner = encode::EncodeOptions {
-        cache: PromptCache::FiveMinutes.marker(),
-        ..manner(OLD)
-    };
+    let manner = encode::EncodeOptions { cache: PromptCache::FiveMinutes.marker(), ..manner(OLD) };
     Request::of(json_of(&encode::request(prompt, &manner)))
 }
 
@@ -47,11 +44,7 @@ fn prune(messages: &mut [Message], at: Seq) {
     }
     for (message, part, _) in cleared {
         let stored = &mut messages[message].parts[part];
-        stored.pruned = Some(Pruned {
-            at,
-            time: None,
-            original_tokens: 0,
-        });
+        stored.pruned = Some(Pruned { at, time: None, original_tokens: 0 });
         *stored = stored.clone().as_sent_to_model();
     }
 }
@@ -76,10 +69,7 @@ fn p6_a_prune_costs_no_more_of_the_prompt_cache_than_it_changes() {
     push(&mut messages, user("Find out why the build is slow."));
     let (mut caches, mut unmarked, mut prunes) = (Caches::default(), Caches::default(), 0);
     for step in 0..160_usize {
-        if messages
-            .last()
-            .is_some_and(|last| last.role == Role::Assistant)
-        {
+        if messages.last().is_some_and(|last| last.role == Role::Assistant) {
             push(&mut messages, user(&format!("And what about part {step}?")));
         }
         let before = messages.clone();
@@ -101,9 +91,7 @@ fn p6_a_prune_costs_no_more_of_the_prompt_cache_than_it_changes() {
             push(&mut messages, assistant(&"That is why. ".repeat(90)));
             continue;
         }
-        let ids: Vec<String> = (0..=step % 3)
-            .map(|at| format!("call-{step}-{at}"))
-            .collect();
+        let ids: Vec<String> = (0..=step % 3).map(|at| format!("call-{step}-{at}")).collect();
         let mut answer = vec![Part::text("Let me look. ".repeat(90))];
         answer.extend(ids.iter().map(|id| call(id, r#"{"at":"src"}"#)));
         push(&mut messages, said(OLD, None, answer));
@@ -118,8 +106,5 @@ fn p6_a_prune_costs_no_more_of_the_prompt_cache_than_it_changes() {
     );
     assert!(prunes >= 10, "{prunes}");
     assert!(read >= ideal - 0.02, "{read:.3}, ideal {ideal:.3}");
-    assert!(
-        without < ideal - 0.02,
-        "the marker is what does it: {without:.3}"
-    );
+    assert!(without < ideal - 0.02, "the marker is what does it: {without:.3}");
 }

@@ -4,34 +4,19 @@ use super::*;
 
 #[test]
 fn a_model_under_another_name_is_asked_to_think_as_its_service_lists() {
-    let wanted = Generation {
-        reasoning_effort: Some(ReasoningEffort::High),
-        ..Generation::default()
-    };
-    let prompt = Prompt {
-        generation: wanted.clone(),
-        max_output_tokens: Some(20_000),
-        ..prompt("best", vec![user("Hello")])
-    };
+    let wanted = Generation { reasoning_effort: Some(ReasoningEffort::High), ..Generation::default() };
+    let prompt =
+        Prompt { generation: wanted.clone(), max_output_tokens: Some(20_000), ..prompt("best", vec![user("Hello")]) };
     let manner = EncodeOptions {
-        model: ModelInfo {
-            thinking: Some(vec![Thinking::Adaptive]),
-            ..ModelInfo::unknown("best")
-        },
+        model: ModelInfo { thinking: Some(vec![Thinking::Adaptive]), ..ModelInfo::unknown("best") },
         ..manner("best")
     };
     let body = json_of(&encode::request(&prompt, &manner));
     assert_eq!(body["thinking"]["type"], "adaptive");
     assert_eq!(body["output_config"]["effort"], "high");
-    let budget = Generation {
-        reasoning_budget_tokens: Some(2_000),
-        ..wanted
-    };
+    let budget = Generation { reasoning_budget_tokens: Some(2_000), ..wanted };
     let refused = options::unsupported_settings(&manner.model, &budget);
-    assert_eq!(
-        refused.iter().map(|it| it.setting).collect::<Vec<_>>(),
-        [Setting::ReasoningBudget]
-    );
+    assert_eq!(refused.iter().map(|it| it.setting).collect::<Vec<_>>(), [Setting::ReasoningBudget]);
 }
 
 fn wanting(model: &str, generation: Generation) -> Value {
@@ -54,12 +39,7 @@ fn reasoning_effort_becomes_what_the_model_has() {
         ("claude-sonnet-4-5", Medium, budget(8_192), Value::Null),
         ("claude-sonnet-4-5", Max, budget(19_999), Value::Null),
         ("claude-3-5-haiku", High, Value::Null, Value::Null),
-        (
-            "claude-sonnet-4-6",
-            Off,
-            json!({"type": "disabled"}),
-            Value::Null,
-        ),
+        ("claude-sonnet-4-6", Off, json!({"type": "disabled"}), Value::Null),
         ("claude-sonnet-4-6", Max, adaptive.clone(), json!("high")),
         ("claude-opus-4-7", Minimal, adaptive.clone(), json!("low")),
         ("claude-opus-5-5", Off, adaptive.clone(), json!("low")),
@@ -68,10 +48,7 @@ fn reasoning_effort_becomes_what_the_model_has() {
     ];
     for (model, effort, thinking, level) in table {
         let info = ModelInfo::unknown(model);
-        let wanted = Generation {
-            reasoning_effort: Some(effort),
-            ..Generation::default()
-        };
+        let wanted = Generation { reasoning_effort: Some(effort), ..Generation::default() };
         let mut fitted = options::nearest_supported(&info, &wanted);
         for refused in options::unsupported_settings(&info, &fitted) {
             fitted.clear(refused.setting);
@@ -84,28 +61,15 @@ fn reasoning_effort_becomes_what_the_model_has() {
         reasoning_efforts: Some(vec![Low, Medium, High, Xhigh, Max]),
         ..ModelInfo::unknown("claude-opus-4-7")
     };
-    let wanted = Generation {
-        reasoning_effort: Some(Xhigh),
-        ..Generation::default()
-    };
-    assert_eq!(
-        options::nearest_supported(&levels, &wanted).reasoning_effort,
-        Some(Xhigh)
-    );
+    let wanted = Generation { reasoning_effort: Some(Xhigh), ..Generation::default() };
+    assert_eq!(options::nearest_supported(&levels, &wanted).reasoning_effort, Some(Xhigh));
 }
 
 #[test]
 fn a_call_that_stands_without_its_reasoning_switches_a_budget_off() {
-    let generation = Generation {
-        reasoning_effort: Some(ReasoningEffort::High),
-        ..Generation::default()
-    };
+    let generation = Generation { reasoning_effort: Some(ReasoningEffort::High), ..Generation::default() };
     let loops = |parts: Vec<Part>| {
-        let messages = vec![
-            user("Look."),
-            said(OLD, None, parts),
-            results(&[("look", "seen")]),
-        ];
+        let messages = vec![user("Look."), said(OLD, None, parts), results(&[("look", "seen")])];
         body(&Prompt {
             generation: generation.clone(),
             max_output_tokens: Some(20_000),
@@ -113,10 +77,7 @@ fn a_call_that_stands_without_its_reasoning_switches_a_budget_off() {
         })["thinking"]["type"]
             .take()
     };
-    assert_eq!(
-        loops(vec![thought("Hm.", "s"), call("look", "{}")]),
-        "enabled"
-    );
+    assert_eq!(loops(vec![thought("Hm.", "s"), call("look", "{}")]), "enabled");
     assert_eq!(loops(vec![call("look", "{}")]), Value::Null);
 }
 
@@ -137,20 +98,13 @@ fn what_a_model_does_not_take_is_named() {
         ..Generation::default()
     };
     use Setting::{
-        ReasoningBudget, ResponseFormat as Format, Seed, Temperature as Heat, ToolChoice as Choice,
-        TopK, TopP as P,
+        ReasoningBudget, ResponseFormat as Format, Seed, Temperature as Heat, ToolChoice as Choice, TopK, TopP as P,
     };
     let table = [
         ("claude-3-5-haiku", vec![Seed, ReasoningBudget, Format]),
         ("claude-opus-4-5", vec![Heat, P, TopK, Seed, Choice]),
-        (
-            "claude-opus-4-7",
-            vec![Heat, P, TopK, Seed, ReasoningBudget],
-        ),
-        (
-            "claude-opus-5-5",
-            vec![Heat, P, TopK, Seed, ReasoningBudget, Choice],
-        ),
+        ("claude-opus-4-7", vec![Heat, P, TopK, Seed, ReasoningBudget]),
+        ("claude-opus-5-5", vec![Heat, P, TopK, Seed, ReasoningBudget, Choice]),
     ];
     for (model, expected) in table {
         let refused = options::unsupported_settings(&ModelInfo::unknown(model), &all);
@@ -158,17 +112,10 @@ fn what_a_model_does_not_take_is_named() {
         assert_eq!(refused, expected, "{model}");
     }
     let json = Generation {
-        response_format: Some(ResponseFormat {
-            schema: None,
-            name: "answer".to_owned(),
-            strict: None,
-        }),
+        response_format: Some(ResponseFormat { schema: None, name: "answer".to_owned(), strict: None }),
         ..Generation::default()
     };
-    assert_eq!(
-        options::unsupported_settings(&ModelInfo::unknown(OLD), &json).len(),
-        1
-    );
+    assert_eq!(options::unsupported_settings(&ModelInfo::unknown(OLD), &json).len(), 1);
 }
 
 #[test]
@@ -187,23 +134,14 @@ fn settings_are_written_in_the_words_of_the_service() {
                 strict: None,
             }),
             provider_options: Some(
-                r#"{"anthropic":{"service_tier":"auto","top_k":7,"stream":false},"openai":{"n":2}}"#
-                    .to_owned(),
+                r#"{"anthropic":{"service_tier":"auto","top_k":7,"stream":false},"openai":{"n":2}}"#.to_owned(),
             ),
             ..Generation::default()
         },
     );
-    let settings = [
-        "temperature",
-        "top_k",
-        "stop_sequences",
-        "tool_choice",
-        "output_config",
-        "service_tier",
-        "stream",
-        "n",
-    ]
-    .map(|field| body[field].clone());
+    let settings =
+        ["temperature", "top_k", "stop_sequences", "tool_choice", "output_config", "service_tier", "stream", "n"]
+            .map(|field| body[field].clone());
     assert_eq!(
         settings,
         [
@@ -225,10 +163,7 @@ fn betas_are_switched_on_by_a_header() {
         provider_options: Some(r#"{"anthropic":{"betas":["a-1","b-2"]}}"#.to_owned()),
         ..Generation::default()
     };
-    let encoded = encoded(&Prompt {
-        generation,
-        ..prompt(OLD, vec![user("Hello")])
-    });
+    let encoded = encoded(&Prompt { generation, ..prompt(OLD, vec![user("Hello")]) });
     assert_eq!(encoded.headers["anthropic-beta"], "a-1,b-2");
     assert_eq!(json_of(&encoded).get("betas"), None);
 }
@@ -239,10 +174,7 @@ fn the_answer_is_bounded_by_the_model_and_by_the_room_in_the_window() {
     let of = |asked: Option<u32>, output: Option<u32>, window: Option<u32>, size: u32| {
         let prompt = Prompt {
             max_output_tokens: asked,
-            size: TokenCount {
-                tokens: size,
-                ..testing::prompt(vec![user("a")]).size
-            },
+            size: TokenCount { tokens: size, ..testing::prompt(vec![user("a")]).size },
             ..prompt(OLD, vec![user("Hello")])
         };
         let manner = EncodeOptions {
@@ -258,9 +190,7 @@ fn the_answer_is_bounded_by_the_model_and_by_the_room_in_the_window() {
     assert_eq!(of(Some(99), Some(64_000), None, 0), 99);
     assert_eq!(of(None, Some(64_000), None, 0), 64_000);
     assert_eq!(of(None, None, None, 0), 8_192);
-    let room = of(None, Some(64_000), Some(200_000), 150_000)
-        .as_u64()
-        .unwrap();
+    let room = of(None, Some(64_000), Some(200_000), 150_000).as_u64().unwrap();
     assert!((40_000..=50_000).contains(&room), "{room}");
     assert_eq!(of(None, Some(64_000), Some(200_000), 300_000), 1_024);
 }
@@ -270,16 +200,12 @@ fn the_container_of_the_services_code_goes_on_within_its_tool_loop() {
     let worked = |model: &str| {
         let mut message = said(model, None, vec![call("look", "{}")]);
         if let Some(response) = &mut message.response {
-            response.provider_metadata =
-                Some(r#"{"anthropic":{"container":{"id":"c1","expires_at":"x"}}}"#.to_owned());
+            response.provider_metadata = Some(r#"{"anthropic":{"container":{"id":"c1","expires_at":"x"}}}"#.to_owned());
         }
         vec![user("Count."), message, results(&[("look", "seen")])]
     };
     assert_eq!(body(&prompt(OLD, worked(OLD)))["container"], "c1");
     let over = worked(OLD).into_iter().chain([user("And now?")]).collect();
     assert_eq!(body(&prompt(OLD, over))["container"], Value::Null);
-    assert_eq!(
-        body(&prompt(OLD, worked("other")))["container"],
-        Value::Null
-    );
+    assert_eq!(body(&prompt(OLD, worked("other")))["container"], Value::Null);
 }

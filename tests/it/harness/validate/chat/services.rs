@@ -39,16 +39,10 @@ fn forced(body: &Value) -> &'static str {
 
 fn openai(body: &Value) -> Checked {
     let tools = items(&body["tools"]).len();
-    ensure(tools <= TOOLS, || {
-        CHAT.refuse("tools-too-many", &[("count", &tools)])
-    })?;
+    ensure(tools <= TOOLS, || CHAT.refuse("tools-too-many", &[("count", &tools)]))?;
     let reasons = reasons(word(&body["model"]));
-    ensure(!reasons || body["stop"].is_null(), || {
-        CHAT.refuse("stop", &[])
-    })?;
-    ensure(!reasons || body["max_tokens"].is_null(), || {
-        CHAT.refuse("max-tokens", &[])
-    })?;
+    ensure(!reasons || body["stop"].is_null(), || CHAT.refuse("stop", &[]))?;
+    ensure(!reasons || body["max_tokens"].is_null(), || CHAT.refuse("max-tokens", &[]))?;
     stops(body, "stops")
 }
 
@@ -58,22 +52,14 @@ fn stops(body: &Value, row: &str) -> Checked {
 }
 
 fn deepseek(body: &Value) -> Checked {
-    let parts = items(&body["messages"])
-        .iter()
-        .flat_map(|message| items(&message["content"]));
-    let strange = parts
-        .map(|part| word(&part["type"]))
-        .find(|kind| *kind != "text");
-    ensure(strange.is_none(), || {
-        CHAT.refuse("deepseek-parts", &[("kind", &strange.unwrap_or_default())])
-    })?;
+    let parts = items(&body["messages"]).iter().flat_map(|message| items(&message["content"]));
+    let strange = parts.map(|part| word(&part["type"])).find(|kind| *kind != "text");
+    ensure(strange.is_none(), || CHAT.refuse("deepseek-parts", &[("kind", &strange.unwrap_or_default())]))?;
     // `deepseek-chat` is the name of the same model without reasoning.
     if body["thinking"]["type"] == "disabled" || body["model"] == "deepseek-chat" {
         return Ok(());
     }
-    ensure(forced(body).is_empty(), || {
-        CHAT.refuse("deepseek-forced", &[])
-    })?;
+    ensure(forced(body).is_empty(), || CHAT.refuse("deepseek-forced", &[]))?;
     let kept = calling(body).all(|(_, message)| message["reasoning_content"].is_string());
     ensure(kept, || CHAT.refuse("deepseek-reasoning", &[]))
 }
@@ -81,9 +67,7 @@ fn deepseek(body: &Value) -> Checked {
 fn groq(body: &Value) -> Checked {
     stops(body, "groq-stops")?;
     for (at, message) in items(&body["messages"]).iter().enumerate() {
-        ensure(message["reasoning_content"].is_null(), || {
-            CHAT.refuse("groq-reasoning-content", &[("at", &at)])
-        })?;
+        ensure(message["reasoning_content"].is_null(), || CHAT.refuse("groq-reasoning-content", &[("at", &at)]))?;
     }
     Ok(())
 }
@@ -96,14 +80,8 @@ fn mistral(body: &Value) -> Checked {
             ensure(fits, || CHAT.refuse("mistral-call-id", &[("id", &id)]))?;
         }
     }
-    let roles: Vec<&str> = items(&body["messages"])
-        .iter()
-        .map(|message| word(&message["role"]))
-        .collect();
-    ensure(
-        !roles.windows(2).any(|pair| pair == ["tool", "user"]),
-        || CHAT.refuse("mistral-user-after-tool", &[]),
-    )
+    let roles: Vec<&str> = items(&body["messages"]).iter().map(|message| word(&message["role"])).collect();
+    ensure(!roles.windows(2).any(|pair| pair == ["tool", "user"]), || CHAT.refuse("mistral-user-after-tool", &[]))
 }
 
 /// Models of Kimi that reason by default. Each mode has a fixed temperature.
@@ -115,29 +93,21 @@ fn moonshot(body: &Value) -> Checked {
         return Ok(());
     }
     let thinking = &body["thinking"];
-    ensure(
-        thinking.is_null() || body["reasoning_effort"].is_null(),
-        || CHAT.refuse("moonshot-thinking-and-effort", &[]),
-    )?;
-    let thinks = thinking["type"] != "disabled";
-    ensure(thinks || !model.starts_with("kimi-k2.7-code"), || {
-        CHAT.refuse("moonshot-thinking-disabled", &[])
+    ensure(thinking.is_null() || body["reasoning_effort"].is_null(), || {
+        CHAT.refuse("moonshot-thinking-and-effort", &[])
     })?;
+    let thinks = thinking["type"] != "disabled";
+    ensure(thinks || !model.starts_with("kimi-k2.7-code"), || CHAT.refuse("moonshot-thinking-disabled", &[]))?;
     let allowed = if thinks { 1.0 } else { 0.6 };
-    ensure(
-        body["temperature"].is_null() || body["temperature"] == allowed,
-        || CHAT.refuse("moonshot-temperature", &[("allowed", &allowed)]),
-    )?;
+    ensure(body["temperature"].is_null() || body["temperature"] == allowed, || {
+        CHAT.refuse("moonshot-temperature", &[("allowed", &allowed)])
+    })?;
     if !thinks {
         return Ok(());
     }
-    ensure(forced(body).is_empty(), || {
-        CHAT.refuse("moonshot-forced", &[("choice", &forced(body))])
-    })?;
+    ensure(forced(body).is_empty(), || CHAT.refuse("moonshot-forced", &[("choice", &forced(body))]))?;
     for (at, message) in calling(body) {
-        ensure(message["reasoning_content"].is_string(), || {
-            CHAT.refuse("moonshot-reasoning", &[("at", &at)])
-        })?;
+        ensure(message["reasoning_content"].is_string(), || CHAT.refuse("moonshot-reasoning", &[("at", &at)]))?;
     }
     Ok(())
 }
@@ -151,9 +121,7 @@ fn perplexity(body: &Value) -> Checked {
         }
         let given = matches!(role, "user" | "tool");
         // Results for one assistant message may follow each other.
-        ensure(given != asks || role == "tool" && asks, || {
-            CHAT.refuse("perplexity-turns", &[])
-        })?;
+        ensure(given != asks || role == "tool" && asks, || CHAT.refuse("perplexity-turns", &[]))?;
         asks = given;
     }
     Ok(())
@@ -167,13 +135,8 @@ fn xai(body: &Value) -> Checked {
     let model = word(&body["model"]);
     let is_one_of = |list: &[&str]| list.iter().any(|start| model.starts_with(start));
     let is_fixed = is_one_of(FIXED_EFFORT) && !is_one_of(SET_EFFORT) || model == "grok-4";
-    ensure(!is_fixed || body["reasoning_effort"].is_null(), || {
-        CHAT.refuse("xai-effort", &[("model", &model)])
-    })?;
-    ensure(
-        !model.starts_with("grok-4.6") || body["stop"].is_null(),
-        || CHAT.refuse("xai-stop", &[("model", &model)]),
-    )
+    ensure(!is_fixed || body["reasoning_effort"].is_null(), || CHAT.refuse("xai-effort", &[("model", &model)]))?;
+    ensure(!model.starts_with("grok-4.6") || body["stop"].is_null(), || CHAT.refuse("xai-stop", &[("model", &model)]))
 }
 
 /// Requests that each service refuses, and similar ones that it accepts. Returns the rows that refused one.
@@ -226,44 +189,20 @@ pub(super) fn cases() -> std::collections::BTreeSet<&'static str> {
                 ("more", vec![tools(129)], "tools-too-many: length 129"),
                 ("four stops", vec![stops(4)], ""),
                 ("five stops", vec![stops(5)], "stops: length 5"),
-                (
-                    "a stop for a model that reasons",
-                    vec![model("o3"), stops(1)],
-                    "stop",
-                ),
+                ("a stop for a model that reasons", vec![model("o3"), stops(1)], "stop"),
                 ("a limit", vec![("/max_tokens", json!(9))], ""),
-                (
-                    "a limit for a model that reasons",
-                    vec![model("o3"), ("/max_tokens", json!(9))],
-                    "max-tokens",
-                ),
+                ("a limit for a model that reasons", vec![model("o3"), ("/max_tokens", json!(9))], "max-tokens"),
             ],
         ),
         of(
             "deepseek",
             "deepseek-v4-pro",
             &[
-                (
-                    "a call with its reasoning",
-                    looks("a", json!("Hm."), "user"),
-                    "",
-                ),
-                (
-                    "a call without",
-                    looks("a", Value::Null, "user"),
-                    "deepseek-reasoning",
-                ),
-                (
-                    "the same without thinking",
-                    with(looks("a", Value::Null, "user"), off()),
-                    "",
-                ),
+                ("a call with its reasoning", looks("a", json!("Hm."), "user"), ""),
+                ("a call without", looks("a", Value::Null, "user"), "deepseek-reasoning"),
+                ("the same without thinking", with(looks("a", Value::Null, "user"), off()), ""),
                 ("a forced call", required(), "deepseek-forced"),
-                (
-                    "a forced call without thinking",
-                    with(required(), off()),
-                    "",
-                ),
+                ("a forced call without thinking", with(required(), off()), ""),
                 ("a picture", shown.clone(), "deepseek-parts: `image_url`"),
             ],
         ),
@@ -285,53 +224,21 @@ pub(super) fn cases() -> std::collections::BTreeSet<&'static str> {
             "mistral",
             "mistral-large-latest",
             &[
-                (
-                    "an id as it makes them",
-                    looks("abcDEF123", Value::Null, "assistant"),
-                    "",
-                ),
-                (
-                    "another id",
-                    looks("call_1", Value::Null, "assistant"),
-                    "mistral-call-id: call_1",
-                ),
-                (
-                    "a user after a result",
-                    looks("abcDEF123", Value::Null, "user"),
-                    "mistral-user-after-tool",
-                ),
+                ("an id as it makes them", looks("abcDEF123", Value::Null, "assistant"), ""),
+                ("another id", looks("call_1", Value::Null, "assistant"), "mistral-call-id: call_1"),
+                ("a user after a result", looks("abcDEF123", Value::Null, "user"), "mistral-user-after-tool"),
             ],
         ),
         of(
             "moonshot",
             "kimi-k2.6",
             &[
-                (
-                    "a call with its reasoning",
-                    looks("a", json!("Hm."), "user"),
-                    "",
-                ),
-                (
-                    "a call without",
-                    looks("a", Value::Null, "user"),
-                    "moonshot-reasoning: index 1",
-                ),
-                (
-                    "the same without thinking",
-                    with(looks("a", Value::Null, "user"), off()),
-                    "",
-                ),
+                ("a call with its reasoning", looks("a", json!("Hm."), "user"), ""),
+                ("a call without", looks("a", Value::Null, "user"), "moonshot-reasoning: index 1"),
+                ("the same without thinking", with(looks("a", Value::Null, "user"), off()), ""),
                 ("its temperature", vec![("/temperature", json!(1.0))], ""),
-                (
-                    "another one",
-                    vec![("/temperature", json!(0.5))],
-                    "moonshot-temperature: only 1 is",
-                ),
-                (
-                    "the temperature without thinking",
-                    vec![off(), ("/temperature", json!(0.6))],
-                    "",
-                ),
+                ("another one", vec![("/temperature", json!(0.5))], "moonshot-temperature: only 1 is"),
+                ("the temperature without thinking", vec![off(), ("/temperature", json!(0.6))], ""),
                 (
                     "another one without thinking",
                     vec![off(), ("/temperature", json!(1.0))],
@@ -348,16 +255,8 @@ pub(super) fn cases() -> std::collections::BTreeSet<&'static str> {
                     "moonshot-thinking-disabled",
                 ),
                 ("a forced call", required(), "moonshot-forced: 'required'"),
-                (
-                    "a forced call by its name",
-                    vec![tools(1), ("/tool_choice", named)],
-                    "moonshot-forced: 'specified'",
-                ),
-                (
-                    "a forced call without thinking",
-                    with(required(), off()),
-                    "",
-                ),
+                ("a forced call by its name", vec![tools(1), ("/tool_choice", named)], "moonshot-forced: 'specified'"),
+                ("a forced call without thinking", with(required(), off()), ""),
             ],
         ),
         of(
@@ -365,11 +264,7 @@ pub(super) fn cases() -> std::collections::BTreeSet<&'static str> {
             "sonar",
             &[
                 ("a question", vec![], ""),
-                (
-                    "two questions",
-                    vec![("/messages", json!([says("user"), says("user")]))],
-                    "perplexity-turns",
-                ),
+                ("two questions", vec![("/messages", json!([says("user"), says("user")]))], "perplexity-turns"),
                 (
                     "a first assistant",
                     vec![("/messages", json!([says("system"), says("assistant")]))],
@@ -383,17 +278,10 @@ pub(super) fn cases() -> std::collections::BTreeSet<&'static str> {
             &[
                 ("an effort", vec![("/reasoning_effort", json!("low"))], ""),
                 ("a stop", vec![stops(1)], ""),
-                (
-                    "a stop for a model that takes none",
-                    vec![model("grok-4.6"), stops(1)],
-                    "xai-stop: grok-4.6",
-                ),
+                ("a stop for a model that takes none", vec![model("grok-4.6"), stops(1)], "xai-stop: grok-4.6"),
                 (
                     "an effort that is fixed",
-                    vec![
-                        model("grok-4.20-reasoning"),
-                        ("/reasoning_effort", json!("low")),
-                    ],
+                    vec![model("grok-4.20-reasoning"), ("/reasoning_effort", json!("low"))],
                     "xai-effort: grok-4.20-reasoning",
                 ),
             ],

@@ -14,11 +14,7 @@ pub type Case<'a> = (&'a str, Vec<(&'a str, Value)>, &'a str);
 
 /// Checks the cases against a validator. Returns the rows that refused one.
 #[track_caller]
-pub fn check(
-    refusal: impl Fn(&Value) -> Option<Refusal>,
-    base: &Value,
-    cases: &[Case<'_>],
-) -> BTreeSet<&'static str> {
+pub fn check(refusal: impl Fn(&Value) -> Option<Refusal>, base: &Value, cases: &[Case<'_>]) -> BTreeSet<&'static str> {
     let mut refused = BTreeSet::new();
     for (what, changes, expected) in cases {
         let mut body = base.clone();
@@ -42,17 +38,8 @@ pub fn check(
 #[track_caller]
 pub fn covers(rows: &'static Rows, refused: &[BTreeSet<&str>]) {
     let is_refused = |row: &&Row| refused.iter().any(|rows| rows.contains(row.id.as_str()));
-    let without: Vec<&str> = rows
-        .rows
-        .iter()
-        .filter(|row| !is_refused(row))
-        .map(|row| row.id.as_str())
-        .collect();
-    assert!(
-        without.is_empty(),
-        "{}: no case is refused by {without:?}",
-        rows.api
-    );
+    let without: Vec<&str> = rows.rows.iter().filter(|row| !is_refused(row)).map(|row| row.id.as_str()).collect();
+    assert!(without.is_empty(), "{}: no case is refused by {without:?}", rows.api);
 }
 
 /// Sets a field of an object; null removes it.
@@ -111,16 +98,10 @@ fn services() -> Vec<Service> {
     for api in apis() {
         for row in &api.rows {
             let name = row.service.as_deref().unwrap_or(&api.service);
-            let known = services
-                .iter_mut()
-                .find(|it| it.api == api.api && it.name == name);
+            let known = services.iter_mut().find(|it| it.api == api.api && it.name == name);
             match known {
                 Some(service) => service.rows.push(row),
-                None => services.push(Service {
-                    api: &api.api,
-                    name,
-                    rows: vec![row],
-                }),
+                None => services.push(Service { api: &api.api, name, rows: vec![row] }),
             }
         }
     }
@@ -136,13 +117,7 @@ fn every_row_has_an_id_of_its_own_a_source_and_a_date() {
     for api in apis() {
         let mut ids = BTreeSet::new();
         for row in &api.rows {
-            let Row {
-                id,
-                refuses,
-                words,
-                source,
-                ..
-            } = row;
+            let Row { id, refuses, words, source, .. } = row;
             assert!(ids.insert(id), "{}: {id} is there twice", api.api);
             assert!(!refuses.is_empty() && !words.is_empty(), "{id}");
             let is_file = source.starts_with("tests/") && root(source).is_file();
@@ -178,10 +153,7 @@ fn the_sources_were_read_within_the_days_that_are_asked_for() {
     let days = days.expect("script/rules-check sets the number of days");
     let days: i32 = days.parse().expect("a number of days");
     let today = Zoned::now().date();
-    eprintln!(
-        "{:<18} {:<12} {:>5} {:>15}  oldest",
-        "api", "service", "rows", "without source"
-    );
+    eprintln!("{:<18} {:<12} {:>5} {:>15}  oldest", "api", "service", "rows", "without source");
     let mut old = Vec::new();
     for service in services() {
         let oldest = service.oldest();
@@ -193,17 +165,7 @@ fn the_sources_were_read_within_the_days_that_are_asked_for() {
             service.without_source(),
         );
         let is_old = |row: &&&Row| (today - date(row)).get_days() > days;
-        old.extend(
-            service
-                .rows
-                .iter()
-                .filter(is_old)
-                .map(|row| format!("{} {}: {}", service.api, row.id, row.source)),
-        );
+        old.extend(service.rows.iter().filter(is_old).map(|row| format!("{} {}: {}", service.api, row.id, row.source)));
     }
-    assert!(
-        old.is_empty(),
-        "last read more than {days} days ago: read them again\n{}",
-        old.join("\n")
-    );
+    assert!(old.is_empty(), "last read more than {days} days ago: read them again\n{}", old.join("\n"));
 }
