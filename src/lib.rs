@@ -3,7 +3,7 @@
 //! Data flows *proto in -> model -> (context decides) -> store / provider -> events out*, and is converted
 //! once at each boundary. Imports point down this list: `cli` and `app` combine everything; `grpc` and
 //! `worker` call `turn`; `turn` combines `context`, `store` and `provider`; all of them use `model`. `codec`
-//! encodes the model for storage and for the wire.
+//! encodes the model for storage and for the wire. What decides is a crate of its own, `contextd-core`.
 #![cfg_attr(
     test,
     allow(
@@ -22,20 +22,16 @@ pub mod worker;
 
 pub mod turn;
 
-pub mod context;
 pub mod mcp;
 pub mod provider;
 pub mod quota;
-pub mod session;
 pub mod store;
 
 pub mod codec;
-pub mod model;
+/// The pure core: what decides, its terms, and its tools.
+pub use contextd_core::{clock, context, fair, model, session, settings};
 /// The generated messages and services.
 pub use contextd_proto as pb;
 
-pub mod clock;
-pub mod fair;
 pub mod postgres;
-pub mod settings;
 pub mod telemetry;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::Access;
 use crate::model::access::is_tenant;
-use crate::settings::{Checks, Kind, plain, settings};
+use crate::settings::{ByName, Checks, Kind, settings};
 
 settings! {
     /// `[auth]`: how callers are authenticated, and what they may do.
@@ -34,7 +34,11 @@ pub struct GrantConfig {
     pub access: Access,
 }
 
-plain!(BTreeMap<String, GrantConfig>, Kind::Tables);
+impl ByName for GrantConfig {
+    fn kind_by_name() -> Kind {
+        Kind::Tables
+    }
+}
 
 settings! {
     /// `[auth.jwt]`: tokens of one issuer, signed with RS, PS, ES or EdDSA.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use crate::model::DeclaredModel;
-use crate::settings::{Checks, Kind, plain, settings};
+use crate::settings::{Checks, settings};
 use http::{HeaderName, HeaderValue, Uri};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -15,8 +15,6 @@ const OWN_HEADERS: &[&str] = &["accept", "content-length", "content-type", "host
 
 /// The shortest and the longest timeout of a model service.
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
-
-plain!(BTreeMap<String, DeclaredModel>, Kind::Tables);
 
 settings! {
     /// How a model service is reached. These keys are keys of the provider's section.

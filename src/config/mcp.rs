@@ -8,7 +8,7 @@ use super::auth::is_secure_url;
 use super::environment::Environment;
 use super::http::{HttpConfig, KeyError};
 use crate::model::access::is_tenant;
-use crate::settings::{Checks, Kind, Section as _, plain, settings};
+use crate::settings::{Checks, settings};
 use http::{HeaderName, HeaderValue, Uri};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -67,8 +67,6 @@ settings! {
         parameters: BTreeMap<String, String> = BTreeMap::new();
     }
 }
-
-plain!(Option<OauthConfig>, Kind::Section(OauthConfig::declared));
 
 impl McpConfig {
     /// The token, read from the configured source. Returns `None` if none is configured.

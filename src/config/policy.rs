@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::{compaction, models, provider::ProvidersConfig};
 use crate::model::{
     Keep, TakeMode, ToolExecution,
-    compaction::{CompactionPolicy, Guard, InstructionsMode, Ratio, Strategy},
-    config::{MAX_FALLBACK_MODELS, PruneMode, PrunePolicy, UnknownWindow},
+    compaction::CompactionPolicy,
+    config::{MAX_FALLBACK_MODELS, PrunePolicy, UnknownWindow},
 };
-use crate::settings::{Checks, Kind, choices, plain, settings};
+use crate::settings::{Checks, settings};
 
 /// The largest number that the API can represent: its numbers are 32-bit and signed.
 const MAX: u32 = i32::MAX.unsigned_abs();
@@ -18,9 +18,6 @@ pub const SHIPPED_POLICY: &str = "default";
 
 /// Policies by name. Settings that a policy leaves out are those of the built-in policy.
 pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
-
-choices!(UnknownWindow, ToolExecution, TakeMode, Keep, Strategy, InstructionsMode, Guard, PruneMode,);
-plain!(Ratio, Kind::Number; Option<Ratio>, Kind::Number);
 
 settings! {
     /// `[policies.NAME]`: a context policy, which sessions select.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::anthropic::AnthropicConfig;
 use super::gemini::GeminiConfig;
 use super::openai::OpenAiConfig;
 use super::responses::ResponsesConfig;
-use crate::settings::{Checks, Declared, Kind, Section as _, SettingType, settings};
+use crate::settings::{ByName, Checks, Declared, Kind, Section as _, settings};
 
 /// The name of the built-in provider.
 pub const SCRIPTED_PROVIDER: &str = "scripted";
@@ -42,22 +42,18 @@ settings! {
     }
 }
 
-impl SettingType for ProvidersConfig {
-    fn kind() -> Kind {
-        Kind::SectionsByKind(ProviderConfig::kinds)
+impl ByName for ProviderConfig {
+    fn kind_by_name() -> Kind {
+        Kind::SectionsByKind(Self::kinds)
     }
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.serialize(serializer)
-    }
-
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::deserialize(deserializer)
-    }
-
-    fn check(&self, key: &str, checks: &mut Checks) {
-        for (name, provider) in self {
-            provider.check_ranges(&format!("{key}.{name}"), checks);
+    fn check_value(&self, key: &str, checks: &mut Checks) {
+        match self {
+            Self::Scripted(config) => config.check_ranges(key, checks),
+            Self::OpenAi(config) => config.check_ranges(key, checks),
+            Self::Responses(config) => config.check_ranges(key, checks),
+            Self::Anthropic(config) => config.check_ranges(key, checks),
+            Self::Gemini(config) => config.check_ranges(key, checks),
         }
     }
 }
@@ -72,16 +68,6 @@ impl ProviderConfig {
             ("anthropic", AnthropicConfig::declared()),
             ("gemini", GeminiConfig::declared()),
         ]
-    }
-
-    fn check_ranges(&self, prefix: &str, checks: &mut Checks) {
-        match self {
-            Self::Scripted(config) => config.check_ranges(prefix, checks),
-            Self::OpenAi(config) => config.check_ranges(prefix, checks),
-            Self::Responses(config) => config.check_ranges(prefix, checks),
-            Self::Anthropic(config) => config.check_ranges(prefix, checks),
-            Self::Gemini(config) => config.check_ranges(prefix, checks),
-        }
     }
 }
 

@@ -15,22 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use imports::MAY_IMPORT;
-use tree::{files, product, root, sources};
+use tree::{CORE, files, product, root, server, sources};
 
-/// Names that `model/` and `context/` must not use: they are pure and get all data as arguments.
-const IMPURE: &[&str] = &[
-    "async",
-    "await",
-    "SystemTime",
-    "Instant",
-    "Clock",
-    "prost",
-    "tonic",
-    "tokio",
-    "reqwest",
-    "tokio_postgres",
-    "deadpool_postgres",
-];
+/// Names that `model/`, `context/` and `session/` must not use: they are pure and get all data as arguments. Libraries for
+/// IO and wire formats are no dependencies of their crate.
+const IMPURE: &[&str] = &["async", "await", "SystemTime", "Instant", "Clock", "tokio"];
 
 /// Names that `context` must not use either. `model` may, because it has policy settings in the format of the
 /// configuration.
@@ -53,6 +42,9 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("prometheus", &["telemetry"]),
 ];
 
+/// Where paths on the map begin: at the root, or in a source folder.
+const BASES: &[&str] = &["", "src/", "crates/core/src/"];
+
 const MOST_LINES: usize = 1_000;
 
 /// A table in docs/ whose rows name the tests for them.
@@ -73,17 +65,17 @@ const FAULTS: Table = Table { letters: &['F'], cells: 6, tests: 3 };
 
 #[test]
 fn imports_point_down_and_right() {
-    assert_clean(&sources("src"), wrong_imports);
+    assert_clean(&server(), wrong_imports);
 }
 
 #[test]
-fn model_and_context_are_pure() {
-    assert_clean(&sources("src"), impurities);
+fn model_and_context_and_session_are_pure() {
+    assert_clean(&sources(CORE), impurities);
 }
 
 #[test]
 fn sql_is_only_in_store_and_postgres() {
-    assert_clean(&sources("src"), stray_sql);
+    assert_clean(&server(), stray_sql);
 }
 
 #[test]
@@ -93,12 +85,14 @@ fn libraries_are_used_only_in_their_folders() {
 
 #[test]
 fn only_config_reads_the_environment() {
-    assert_clean(&sources("src"), stray_environment);
+    assert_clean(&server(), stray_environment);
 }
 
 #[test]
 fn files_import_each_other_in_one_direction() {
-    assert_eq!(circles::circles(&sources("src")), Vec::<Vec<String>>::new());
+    for tree in ["src", CORE] {
+        assert_eq!(circles::circles(&sources(tree)), Vec::<Vec<String>>::new());
+    }
 }
 
 #[test]
@@ -161,8 +155,7 @@ fn every_path_named_in_the_map_exists() {
                 let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
                 words.any(|word| word == name)
             };
-            let source = fs::read_to_string(root().join("src").join(path));
-            source.or_else(|_| fs::read_to_string(root().join(path))).is_ok_and(whole)
+            BASES.iter().any(|base| fs::read_to_string(root().join(base).join(path)).is_ok_and(whole))
         };
         assert_eq!(misplaced_names(&text, says), Vec::<String>::new(), "{page}");
     }
@@ -198,7 +191,7 @@ fn wrong_imports(path: &str, text: &str) -> Vec<String> {
 }
 
 fn impurities(path: &str, text: &str) -> Vec<String> {
-    if !in_modules(path, &["model", "context"]) {
+    if !in_modules(path, &["model", "context", "session"]) {
         return Vec::new();
     }
     let code = split(text).code;
@@ -254,7 +247,7 @@ fn silent_opening(_: &str, text: &str) -> Vec<String> {
     if sentence { Vec::new() } else { vec!["does not begin with a `//!` sentence".to_owned()] }
 }
 
-/// Paths in backticks, relative to the root or to `src/`, and entries of the source map, that do not exist.
+/// Paths in backticks, relative to one of [`BASES`], and entries of the source map, that do not exist.
 fn missing_paths(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let file = |word: &str| [".rs", ".sql", ".md", ".toml"].iter().any(|end| word.ends_with(end));
     let plain = |word: &str| !word.contains(|c: char| c.is_whitespace() || "*{}<>:(".contains(c));
@@ -281,7 +274,7 @@ fn missing_paths(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
             }
         }
     }
-    paths.retain(|path| !exists(path) && !exists(&format!("src/{path}")));
+    paths.retain(|path| !BASES.iter().any(|base| exists(&format!("{base}{path}"))));
     paths
 }
 
@@ -583,8 +576,13 @@ fn is_row_id(word: &str) -> bool {
 
 /// `src/turn/run.rs` and `src/turn.rs` -> `turn`.
 fn module_of(path: &str) -> String {
-    let path = path.strip_prefix("src/").unwrap_or(path);
+    let path = in_sources(path);
     path.split('/').next().unwrap_or(path).trim_end_matches(".rs").to_owned()
+}
+
+/// The path relative to the source folder.
+fn in_sources(path: &str) -> &str {
+    path.rsplit_once("src/").map_or(path, |(_, path)| path)
 }
 
 fn in_modules(path: &str, modules: &[&str]) -> bool {
@@ -593,7 +591,7 @@ fn in_modules(path: &str, modules: &[&str]) -> bool {
 
 /// The module depth of a file: 1 for `src/clock.rs` and `src/turn/mod.rs`, 2 for `src/turn/run.rs`.
 fn depth_of(path: &str) -> usize {
-    let path = path.strip_prefix("src/").unwrap_or(path);
+    let path = in_sources(path);
     path.split('/').filter(|segment| *segment != "mod.rs").count()
 }
 
@@ -617,18 +615,18 @@ fn a_wrong_import_is_caught() {
     let caught = |path, text| wrong_imports(path, text).len();
     assert_eq!(caught("src/store/queue.rs", "use crate::grpc::status;"), 1);
     assert_eq!(caught("src/store/queue.rs", "use crate::{model::id, provider::{self, sse}, turn};"), 2);
-    assert_eq!(caught("src/context/prune.rs", "fn f() { super::super::store::load() }"), 1);
-    assert_eq!(caught("src/model/mod.rs", "use super::clock::Clock;"), 1);
-    assert_eq!(caught("src/model/id.rs", "pub(crate) use crate::pb;"), 1);
+    assert_eq!(caught("crates/core/src/context/prune.rs", "fn f() { super::super::store::load() }"), 1);
+    assert_eq!(caught("crates/core/src/model/mod.rs", "use super::clock::Clock;"), 1);
+    assert_eq!(caught("crates/core/src/model/id.rs", "pub(crate) use crate::pb;"), 1);
     assert_eq!(caught("src/surprise.rs", ""), 1);
     assert_eq!(caught("src/turn/run.rs", "use crate::{context, model::id}; use super::next;"), 0);
-    assert_eq!(caught("src/model/id.rs", "//! Not `crate::store`.\nconst S: &str = \"crate::store\";"), 0);
+    assert_eq!(caught("crates/core/src/model/id.rs", "//! Not `crate::store`.\nconst S: &str = \"crate::store\";"), 0);
     assert_eq!(caught("src/store/queue.rs", "fn f() {}\n#[cfg(test)]\nmod tests {\n use crate::postgres;\n}"), 0);
 }
 
 #[test]
 fn an_impurity_is_caught() {
-    let caught = |text| impurities("src/context/prune.rs", text).len();
+    let caught = |text| impurities("crates/core/src/context/prune.rs", text).len();
     assert_eq!(caught("async fn f() { g().await }"), 2);
     assert_eq!(caught("let t = jiff::Timestamp::now();"), 1);
     assert_eq!(caught("#[derive(Serialize)] struct S;"), 1);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{split, without_tests};
+use super::{in_sources, split, without_tests};
 
 /// Files that import each other in a circle, each circle once. `files` are paths relative to the root of the tree, each
 /// with its text.
@@ -117,7 +117,7 @@ fn of_tests(path: &str) -> bool {
 }
 
 fn module_of(path: &str) -> Names {
-    let mut names: Names = path.trim_end_matches(".rs").split('/').skip(1).map(str::to_owned).collect();
+    let mut names: Names = in_sources(path).trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if names.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
         names.pop();
     }

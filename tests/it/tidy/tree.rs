@@ -8,6 +8,16 @@ pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The sources of the pure core, a separate crate.
+pub(super) const CORE: &str = "crates/core/src";
+
+/// All Rust files of the server and of its core.
+pub(super) fn server() -> Vec<(String, String)> {
+    let mut files = sources("src");
+    files.extend(sources(CORE));
+    files
+}
+
 /// All Rust files of the program and of its other crates.
 pub(super) fn product() -> Vec<(String, String)> {
     let mut files = sources("src");

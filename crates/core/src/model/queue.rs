@@ -6,6 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::MessageId;
+use crate::settings::choices;
+
+choices!(TakeMode);
 
 /// When a queued message is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

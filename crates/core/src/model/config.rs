@@ -9,6 +9,7 @@ use super::{
     compaction::CompactionPolicy,
     policy::{Changeable as _, policy, set_or_kept},
 };
+use crate::settings::choices;
 
 /// The settings that a session's turns run with. Each change creates a new revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -98,6 +99,7 @@ impl Policy {
 }
 
 set_or_kept!(UnknownWindow, PruneMode);
+choices!(UnknownWindow, PruneMode, ToolExecution);
 
 policy! {
     /// How a context is kept within its window. The default is the shipped policy.

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use serde::{Deserializer, Serializer};
+use serde::{Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{check::Checks, range::Ranged};
@@ -218,6 +218,17 @@ pub trait SettingType: Sized {
 
     /// Checks the ranges of nested settings. `key` is the key of this setting.
     fn check(&self, key: &str, checks: &mut Checks) {
+        let _ = (key, checks);
+    }
+}
+
+/// A type of values that a setting has by name.
+pub trait ByName: Serialize + DeserializeOwned {
+    /// The kind of a setting with such values.
+    fn kind_by_name() -> Kind;
+
+    /// Checks the ranges of nested settings. `key` is the key of this value.
+    fn check_value(&self, key: &str, checks: &mut Checks) {
         let _ = (key, checks);
     }
 }

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::settings::choices;
+
+choices!(Keep);
+
 /// The tools of a session or turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolSet {

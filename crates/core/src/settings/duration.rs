@@ -28,19 +28,6 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_str(DurationVisitor)
 }
 
-/// Writes an optional duration.
-pub(super) fn serialize_some<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    match duration {
-        Some(duration) => serialize(duration, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
-/// Reads an optional duration that is present.
-pub(super) fn deserialize_some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    deserialize(deserializer).map(Some)
-}
-
 struct DurationVisitor;
 
 impl Visitor<'_> for DurationVisitor {

@@ -15,13 +15,15 @@ pub use check::Checks;
 pub use duration::{format_duration, parse_duration};
 pub use range::Ranged;
 pub use secret::{SecretUrl, redact_url};
-pub use section::{AllowedRange, Declared, Entry, Kind, Nested, Section, SettingType, key};
-pub(crate) use types::{choices, plain, sections};
+pub use section::{AllowedRange, ByName, Declared, Entry, Kind, Nested, Section, SettingType, key};
+pub use types::{choices, plain, sections};
 pub use variants::variants;
 
 /// Declares a section: `field: Type = default, in range, "unit";`. Range and unit are optional. The type must implement
 /// [`SettingType`], and also [`Ranged`] if the setting has a range.
-macro_rules! settings {
+#[macro_export]
+#[doc(hidden)]
+macro_rules! declare_settings {
     (
         $(#[doc = $about:literal])*
         $(#[derive($($derived:path),+)])?
@@ -40,7 +42,7 @@ macro_rules! settings {
             $(
                 $(#[doc = $doc])*
                 $(#[serde($serde)])?
-                #[serde(with = "crate::settings::value")]
+                #[serde(with = "contextd_core::settings::value")]
                 pub $field: $type,
             )*
         }
@@ -75,4 +77,4 @@ macro_rules! settings {
     };
 }
 
-pub(crate) use settings;
+pub use declare_settings as settings;

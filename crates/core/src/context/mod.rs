@@ -23,5 +23,5 @@ pub mod template;
 pub mod tokens;
 pub mod truncate;
 
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -9,11 +9,13 @@ use super::{
     check::Checks,
     duration,
     secret::{self, SecretUrl},
-    section::{Kind, Section, SettingType},
+    section::{ByName, Kind, Section, SettingType},
 };
 
 /// Implements [`SettingType`] for types with suitable `Serialize` and `Deserialize` implementations.
-macro_rules! plain {
+#[macro_export]
+#[doc(hidden)]
+macro_rules! plain_setting {
     ($($type:ty, $kind:expr);+ $(;)?) => {
         $(impl $crate::settings::SettingType for $type {
             fn kind() -> $crate::settings::Kind {
@@ -32,7 +34,9 @@ macro_rules! plain {
 }
 
 /// Implements [`SettingType`] for sections.
-macro_rules! sections {
+#[macro_export]
+#[doc(hidden)]
+macro_rules! section_setting {
     ($($type:ty),+ $(,)?) => {
         $(impl $crate::settings::SettingType for $type {
             fn kind() -> $crate::settings::Kind {
@@ -54,10 +58,10 @@ macro_rules! sections {
     };
 }
 
-/// Sections by name.
-impl<T: Section + Serialize + DeserializeOwned> SettingType for BTreeMap<String, T> {
+/// Values by name.
+impl<T: ByName> SettingType for BTreeMap<String, T> {
     fn kind() -> Kind {
-        Kind::Sections(T::declared)
+        T::kind_by_name()
     }
 
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -69,41 +73,76 @@ impl<T: Section + Serialize + DeserializeOwned> SettingType for BTreeMap<String,
     }
 
     fn check(&self, key: &str, checks: &mut Checks) {
-        for (name, section) in self {
-            section.check_ranges(&format!("{key}.{name}"), checks);
+        for (name, value) in self {
+            value.check_value(&format!("{key}.{name}"), checks);
         }
     }
 }
 
-/// Implements [`SettingType`] for enums without data, and for `Option`s of them.
-macro_rules! choices {
+impl<T: Section + Serialize + DeserializeOwned> ByName for T {
+    fn kind_by_name() -> Kind {
+        Kind::Sections(T::declared)
+    }
+
+    fn check_value(&self, key: &str, checks: &mut Checks) {
+        self.check_ranges(key, checks);
+    }
+}
+
+impl ByName for String {
+    fn kind_by_name() -> Kind {
+        Kind::TextsByName
+    }
+}
+
+/// Implements [`SettingType`] for enums without data.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! choice_setting {
     ($($type:ty),+ $(,)?) => {
         $($crate::settings::plain!(
-            $type, $crate::settings::Kind::Choice($crate::settings::variants::<$type>());
-            Option<$type>, $crate::settings::Kind::Choice($crate::settings::variants::<$type>());
+            $type, $crate::settings::Kind::Choice($crate::settings::variants::<$type>())
         );)+
     };
 }
 
-pub(crate) use {choices, plain, sections};
+pub use {choice_setting as choices, plain_setting as plain, section_setting as sections};
+
+/// A setting that may be left out.
+impl<T: SettingType> SettingType for Option<T> {
+    fn kind() -> Kind {
+        T::kind()
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Some(value) => value.write(serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads a setting that is present.
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::read(deserializer).map(Some)
+    }
+
+    fn check(&self, key: &str, checks: &mut Checks) {
+        if let Some(value) = self {
+            value.check(key, checks);
+        }
+    }
+}
 
 plain!(
     bool, Kind::Bool;
-    Option<bool>, Kind::Bool;
     u32, Kind::Integer;
-    Option<u32>, Kind::Integer;
     u64, Kind::Integer;
-    Option<u64>, Kind::Integer;
     usize, Kind::Integer;
     f64, Kind::Number;
     String, Kind::Text;
-    Option<String>, Kind::Text;
     PathBuf, Kind::Text;
-    Option<PathBuf>, Kind::Text;
     SocketAddr, Kind::Text;
-    Option<SocketAddr>, Kind::Text;
     Vec<String>, Kind::Texts;
-    BTreeMap<String, String>, Kind::TextsByName;
 );
 
 /// Implements [`SettingType`] for types with separate functions to write and read them.
@@ -127,8 +166,7 @@ macro_rules! by {
 
 by!(
     Duration, Kind::Duration, duration::serialize, duration::deserialize;
-    Option<Duration>, Kind::Duration, duration::serialize_some, duration::deserialize_some;
-    Option<SecretString>, Kind::Secret, secret::serialize, secret::deserialize;
-    Option<SecretUrl>, Kind::Secret, secret::serialize_url, secret::deserialize_url;
+    SecretString, Kind::Secret, secret::serialize, secret::deserialize;
+    SecretUrl, Kind::Secret, secret::serialize_url, secret::deserialize_url;
     BTreeMap<String, SecretString>, Kind::Secrets, secret::serialize_map, secret::deserialize_map;
 );

@@ -11,6 +11,7 @@ use super::{
     generation::UpTo,
     policy::{policy, set_or_kept},
 };
+use crate::settings::{Kind, choices, plain};
 
 /// A ratio from 0 to 1.
 pub type Ratio = UpTo<1>;
@@ -145,6 +146,8 @@ pub enum Guard {
 }
 
 set_or_kept!(Ratio, Strategy, InstructionsMode);
+choices!(Strategy, InstructionsMode, Guard);
+plain!(Ratio, Kind::Number);
 
 policy! {
     /// When and how a context is compacted (feature rows D12 to D14, S8 and L3).

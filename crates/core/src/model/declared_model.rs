@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::generation::ReasoningEffort;
+use crate::settings::{ByName, Kind};
 
 /// A model's properties as declared by the operator in `[providers.NAME.models."MODEL"]` of the configuration. Absent
 /// fields are taken from the shipped table, if it has the model.
@@ -35,4 +36,10 @@ pub struct DeclaredModel {
     pub cache_read_percent: Option<u32>,
     /// Price of a token written to the cache, in percent of the price of an uncached token. `None` means 100.
     pub cache_write_percent: Option<u32>,
+}
+
+impl ByName for DeclaredModel {
+    fn kind_by_name() -> Kind {
+        Kind::Tables
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::{Deserialize, Deserializer, Error};
-use serde::ser::{Serialize, Serializer};
+use serde::ser::Serializer;
 
 const HIDDEN: &str = "***";
 
@@ -50,25 +50,25 @@ impl fmt::Debug for SecretUrl {
 }
 
 /// Writes the URL without its password.
-pub(super) fn serialize_url<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok, S::Error> {
-    url.as_ref().map(|url| redact_url(url.expose())).serialize(serializer)
+pub(super) fn serialize_url<S: Serializer>(url: &SecretUrl, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&redact_url(url.expose()))
 }
 
 /// Reads the URL, including its password.
-pub(super) fn deserialize_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretUrl>, D::Error> {
-    Ok(deserialize(deserializer)?.map(SecretUrl))
+pub(super) fn deserialize_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretUrl, D::Error> {
+    deserialize(deserializer).map(SecretUrl)
 }
 
-/// Writes only whether a secret is set.
-pub(super) fn serialize<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
-    secret.as_ref().map(|_| HIDDEN).serialize(serializer)
+/// Writes only that a secret is set.
+pub(super) fn serialize<S: Serializer>(_: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(HIDDEN)
 }
 
 /// Reads a secret.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
     // The error of serde would quote the value.
     let text = String::deserialize(deserializer).map_err(|_| D::Error::custom("expected a string"))?;
-    Ok(Some(SecretString::from(text)))
+    Ok(SecretString::from(text))
 }
 
 fn without_query(rest: &str) -> String {

@@ -15,14 +15,14 @@ use crate::model::{
 };
 
 /// Number of cases for property tests of pure functions.
-pub(crate) const CASES: u32 = 2_000;
+pub const CASES: u32 = 2_000;
 
 /// Processor time that a quadratic algorithm exceeds with 100,000 items, even in a release build.
 const MAX_LINEAR_TIME: Duration = Duration::from_secs(5);
 
 /// Runs `work` on this thread and checks that it takes less than [`MAX_LINEAR_TIME`] of processor time.
 #[track_caller]
-pub(crate) fn assert_linear_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
+pub fn assert_linear_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let spent = || {
         let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
         Duration::from(time.expect("the clock of the thread"))
@@ -36,7 +36,7 @@ pub(crate) fn assert_linear_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 /// A schema with this many properties, all of them required, listed in reverse order.
-pub(crate) fn wide_schema(properties: u32) -> String {
+pub fn wide_schema(properties: u32) -> String {
     let names = |number: u32| format!("p{number:06}");
     let of_properties: Vec<_> = (0..properties).map(|number| format!(r#""{}":{{}}"#, names(number))).collect();
     let required: Vec<_> = (0..properties).rev().map(names).collect();
@@ -48,7 +48,7 @@ pub(crate) fn wide_schema(properties: u32) -> String {
 }
 
 /// A message with this role and these parts.
-pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
+pub fn message(role: Role, parts: Vec<Part>) -> Message {
     let parts = parts
         .into_iter()
         .map(|part| StoredPart {
@@ -78,17 +78,17 @@ pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
 }
 
 /// A user message.
-pub(crate) fn user(text: &str) -> Message {
+pub fn user(text: &str) -> Message {
     message(Role::User, vec![Part::text(text)])
 }
 
 /// An assistant message.
-pub(crate) fn assistant(text: &str) -> Message {
+pub fn assistant(text: &str) -> Message {
     message(Role::Assistant, vec![Part::text(text)])
 }
 
 /// The metadata of an assistant message from this model.
-pub(crate) fn response(model: &str) -> ModelResponse {
+pub fn response(model: &str) -> ModelResponse {
     ModelResponse {
         provider: String::new(),
         model: model.to_owned(),
@@ -106,13 +106,13 @@ pub(crate) fn response(model: &str) -> ModelResponse {
 }
 
 /// An assistant message with calls of these tools; the ids of the calls are the tools' names.
-pub(crate) fn calls(names: &[&str]) -> Message {
+pub fn calls(names: &[&str]) -> Message {
     let call = |name: &&str| ToolCall { id: CallId::new(*name), name: (*name).to_owned(), arguments: "{}".to_owned() };
     message(Role::Assistant, names.iter().map(|name| Part::new(Content::ToolCall(call(name)))).collect())
 }
 
 /// Results for such calls: pairs of tool and text.
-pub(crate) fn results(results: &[(&str, &str)]) -> Message {
+pub fn results(results: &[(&str, &str)]) -> Message {
     let result = |(name, text): &(&str, &str)| ToolResult {
         call: CallId::new(*name),
         name: (*name).to_owned(),
@@ -125,12 +125,12 @@ pub(crate) fn results(results: &[(&str, &str)]) -> Message {
 }
 
 /// The messages as a closed transcript.
-pub(crate) fn closed(messages: Vec<Message>) -> ClosedTranscript {
+pub fn closed(messages: Vec<Message>) -> ClosedTranscript {
     Transcript::new(messages).close().expect("every call in a test has its result")
 }
 
 /// A prompt with these messages and nothing else.
-pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
+pub fn prompt(messages: Vec<Message>) -> Prompt {
     let transcript = closed(messages);
     let size = super::estimate::prompt("", &[], &transcript);
     Prompt {
@@ -147,7 +147,7 @@ pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
 }
 
 /// A tool with this name.
-pub(crate) fn tool(name: &str) -> Tool {
+pub fn tool(name: &str) -> Tool {
     Tool {
         name: name.to_owned(),
         description: format!("Does {name}."),
@@ -163,7 +163,7 @@ pub(crate) fn tool(name: &str) -> Tool {
 }
 
 /// A stored picture in the output of a tool.
-pub(crate) fn picture(id: &str) -> OutputPart {
+pub fn picture(id: &str) -> OutputPart {
     let source = Source::Blob(BlobRef { id: BlobId::new(id), bytes: 1, pixels: None });
     OutputPart::Media(Media { media_type: "image/png".to_owned(), source, filename: String::new() })
 }
