@@ -203,7 +203,6 @@ impl From<BadToken> for Status {
 }
 
 impl From<turn::Error> for Status {
-    #[expect(clippy::too_many_lines, reason = "a table, one row for each error")]
     fn from(error: turn::Error) -> Self {
         use ErrorReason as R;
         use turn::Error;
