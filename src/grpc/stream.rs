@@ -82,24 +82,21 @@ impl Reader {
     pub fn open<T: Send + 'static>(self, config: StreamConfig, wrap: fn(pb::Event) -> T) -> EventStream<T> {
         let (to_client, stream) = mpsc::channel(config.reader_events);
         let room = Arc::new(Semaphore::new(config.reader_bytes as usize));
-        tokio::spawn(Reach::in_current_scope(async move {
-            let client = Client { to_client, room, reader_bytes: config.reader_bytes, wrap, last_sent: Instant::now() };
-            let unknown_before = self.cursor;
-            // A turn that was just admitted has no earlier events.
-            let waits = self.admitted.is_some();
-            RunningStream {
-                reader: self,
-                client,
-                settled: Seq(0),
-                unknown_before,
-                written_at: None,
-                state: None,
-                nearly_full: false,
-                is_caught_up: waits,
-            }
-            .run()
-            .await;
-        }));
+        let client = Client { to_client, room, reader_bytes: config.reader_bytes, wrap, last_sent: Instant::now() };
+        let unknown_before = self.cursor;
+        // A turn that was just admitted has no earlier events.
+        let is_caught_up = self.admitted.is_some();
+        let stream_task = Box::new(RunningStream {
+            reader: self,
+            client,
+            settled: Seq(0),
+            unknown_before,
+            written_at: None,
+            state: None,
+            nearly_full: false,
+            is_caught_up,
+        });
+        tokio::spawn(Reach::in_current_scope(stream_task.run()));
         // Dropping the permit here frees the buffer space once tonic has the event.
         Box::pin(ReceiverStream::new(stream).map(|sent| sent.0))
     }
@@ -199,7 +196,8 @@ struct RunningStream<T> {
 }
 
 impl<T: Send + 'static> RunningStream<T> {
-    async fn run(mut self) {
+    /// Boxed, so that the task contains it only once.
+    async fn run(mut self: Box<Self>) {
         let status = match self.serve().await {
             Ok(()) | Err(Stop::Disconnected | Stop::CaughtUp) => return,
             Err(Stop::Ended) => trailer(self.state),

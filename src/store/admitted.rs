@@ -32,8 +32,8 @@ impl AdmittedAt {
     }
 
     /// Runs `doing` with this value.
-    pub async fn scope<F: Future>(self, doing: F) -> F::Output {
-        CURRENT.scope(self.0, doing).await
+    pub fn scope<F: Future>(self, doing: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self.0, doing)
     }
 }
 

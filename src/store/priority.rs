@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use futures_util::future::Either;
+
 use crate::model::TenantId;
 
 tokio::task_local! {
@@ -29,18 +31,15 @@ impl NewRequest {
     }
 
     /// Runs `doing` as this request.
-    pub async fn scope<F: Future>(self: Arc<Self>, doing: F) -> F::Output {
-        CURRENT.scope(self, doing).await
+    pub fn scope<F: Future>(self: Arc<Self>, doing: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, doing)
     }
 
     /// Runs `doing` as part of the current request, even if it is spawned as another task.
     pub fn as_part_of_current<F: Future>(doing: F) -> impl Future<Output = F::Output> {
-        let current = CURRENT.try_with(Arc::clone).ok();
-        async move {
-            match current {
-                Some(request) => request.scope(doing).await,
-                None => doing.await,
-            }
+        match CURRENT.try_with(Arc::clone) {
+            Ok(request) => Either::Left(request.scope(doing)),
+            Err(_) => Either::Right(doing),
         }
     }
 

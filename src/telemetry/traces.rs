@@ -165,8 +165,8 @@ impl Trace {
     }
 
     /// Runs a future with this as the current trace.
-    pub async fn scope<F: Future>(self, doing: F) -> F::Output {
-        CURRENT.scope(self, doing).await
+    pub fn scope<F: Future>(self, doing: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, doing)
     }
 
     /// Starts a span. Its name and attributes should follow the conventions in `names`.

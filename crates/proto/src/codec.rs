@@ -6,7 +6,10 @@
 use std::marker::PhantomData;
 
 use prost::Message;
-use tonic::codec::BufferSettings;
+use tonic::{
+    Status,
+    codec::{BufferSettings, EncodeBuf},
+};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
 /// Bytes that a stream begins with; a larger message makes room for itself.
@@ -31,14 +34,33 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = ProstEncoder<T>;
+    type Encoder = Encoder<T>;
     type Decoder = ProstDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::new(INITIAL_BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
+        Encoder(ProstEncoder::new(BufferSettings::new(INITIAL_BUFFER_BYTES, YIELD_THRESHOLD_BYTES)))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
         ProstDecoder::new(BufferSettings::new(INITIAL_BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
+    }
+}
+
+/// Writes messages. Reserves the size of each message first: otherwise the buffer doubles while a large message is
+/// written, and an idle stream keeps it.
+#[derive(Debug, Clone)]
+pub struct Encoder<T>(ProstEncoder<T>);
+
+impl<T: Message> tonic::codec::Encoder for Encoder<T> {
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, message: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.reserve(message.encoded_len());
+        self.0.encode(message, buffer)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        self.0.buffer_settings()
     }
 }
