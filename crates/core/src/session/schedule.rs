@@ -2,6 +2,11 @@
 //! outdated, and a commit applies a change if the session was not written since. The invariants must hold at each
 //! change. If any one of the guards is switched off, a violation must be found.
 
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread::{self, available_parallelism},
+};
+
 use proptest::{collection::vec, prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 
 use super::{
@@ -20,10 +25,13 @@ mod world;
 use guards::Guard;
 use world::{Action, REPLICAS, World, open_calls};
 
+/// Upper bound of the number of actions of a schedule.
+const MAX_ACTIONS: usize = 80;
+
 /// Maximum number of schedules to find a violation without a guard.
 const MAX_SCHEDULES: u32 = 20_000;
 
-fn deeds() -> impl Strategy<Value = Vec<Action>> {
+fn deed() -> impl Strategy<Value = Action> {
     let replica = 0..REPLICAS.len();
     let some = |deed: fn(usize) -> Action| (0..REPLICAS.len()).prop_map(deed);
     let flagged = |deed: fn(usize, bool) -> Action| {
@@ -63,7 +71,7 @@ fn deeds() -> impl Strategy<Value = Vec<Action>> {
         1 => some(Action::Prune),
         2 => flagged(Action::Import),
     ];
-    let deed = prop_oneof![
+    prop_oneof![
         12 => context,
         1 => prop_oneof![9 => some(Action::Seize), 1 => some(Action::Delete)],
         4 => (0..40_u8).prop_map(Action::Wait),
@@ -71,8 +79,11 @@ fn deeds() -> impl Strategy<Value = Vec<Action>> {
         8 => ownership,
         16 => steps,
         16 => queue,
-    ];
-    vec(deed, 0..80)
+    ]
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Action>> {
+    vec(deed(), 0..MAX_ACTIONS)
 }
 
 /// The initial state of a schedule.
@@ -130,22 +141,34 @@ proptest! {
     }
 }
 
-/// Runs different schedules until this many changes were committed.
+/// Runs different schedules on all cores until this many changes were committed.
 #[test]
 #[ignore = "ten million changes take minutes"]
 fn ten_million_changes_violate_no_invariant() {
-    let mut runner = TestRunner::default();
-    let strategy = (first(), deeds());
-    let mut changes = 0;
-    while changes < 10_000_000 {
-        let (first, deeds) = strategy.new_tree(&mut runner).unwrap().current();
-        let mut world = first.world();
-        for deed in &deeds {
-            world.does(*deed, None);
+    let changes = AtomicU64::new(0);
+    let run = || {
+        let mut runner = TestRunner::default();
+        let mut random = runner.new_rng();
+        // Generating each action anew takes most of the time.
+        let pool = vec(deed(), 100_000).new_tree(&mut runner).unwrap().current();
+        while changes.load(Relaxed) < 10_000_000 {
+            let first = first().new_tree(&mut runner).unwrap().current();
+            let length = random.random_range(0..MAX_ACTIONS);
+            let deeds: Vec<Action> = (0..length).map(|_| pool[random.random_range(0..pool.len())]).collect();
+            let mut world = first.world();
+            for deed in &deeds {
+                world.does(*deed, None);
+            }
+            assert_eq!(world.violations, Vec::<String>::new(), "{first:?} {deeds:?}");
+            changes.fetch_add(world.changes, Relaxed);
         }
-        assert_eq!(world.violations, Vec::<String>::new(), "{first:?} {deeds:?}");
-        changes += world.changes;
-    }
+    };
+    let cores = available_parallelism().unwrap().get();
+    thread::scope(|threads| {
+        for _ in 0..cores {
+            threads.spawn(run);
+        }
+    });
 }
 
 /// The prefix of a violation that is found without the guard.
