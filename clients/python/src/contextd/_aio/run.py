@@ -52,10 +52,11 @@ REMEMBERED = 10_000
 
 
 class Host:
-    """What all runs of a client share: connections, threads for plain functions, and the calls that were begun."""
+    """What all runs of a client share: connections, their limits, threads for plain functions, calls that were begun."""
 
-    def __init__(self, transport: Transport, max_parallel_tools: int) -> None:
+    def __init__(self, transport: Transport, max_parallel_tools: int, reconnect_for: float) -> None:
         self.transport = transport
+        self.reconnect_for = reconnect_for
         self.threads = ThreadPoolExecutor(max_parallel_tools, thread_name_prefix="contextd-tool")
         self.closed = False
         # `None` for calls that are closed: it is enough to know that they were begun.
@@ -277,8 +278,8 @@ async def read(host: Host, stream: EventStream, reports: asyncio.Queue[Report], 
 class AsyncWatch(AsyncStream):
     """The events of a session."""
 
-    def __init__(self, host: Host, request: StreamRequest, reconnect_for: float) -> None:
-        super().__init__(host, EventStream(request, reconnect_for, random.random()))
+    def __init__(self, host: Host, request: StreamRequest) -> None:
+        super().__init__(host, EventStream(request, host.reconnect_for, random.random()))
 
 
 class AsyncRun(AsyncStream):
@@ -292,10 +293,9 @@ class AsyncRun(AsyncStream):
         host: Host,
         request: StreamRequest,
         tools: dict[str, Tool],
-        reconnect_for: float,
         on_approval: OnApproval | None,
     ) -> None:
-        self._turn = TurnStream(request, tools, reconnect_for, on_approval is not None, random.random())
+        self._turn = TurnStream(request, tools, host.reconnect_for, on_approval is not None, random.random())
         super().__init__(host, self._turn)
         self._on_approval = on_approval
         self._running: dict[str, asyncio.Task[message_pb2.ToolResult]] = {}

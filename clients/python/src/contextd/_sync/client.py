@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from .._core import operations as ops
-from .._core.blobs import upload
 from .._core.settings import settings
 from ..content import Input, Media, input_message
 from ..errors import SessionAlreadyExistsError, SessionNotFoundError
 from ..options import GenerationLike, LimitsLike, session_of
 from ..tools import ToolLike, tool_set, tools_by_name
-from ..v1 import blob_service_pb2, model_pb2, policy_pb2, session_pb2
+from ..v1 import model_pb2, policy_pb2, session_pb2
+from .blobs import get_blob, put_blob
 from .run import Host
 from .session import Session
 from .transport import Transport
@@ -47,10 +46,8 @@ class Contextd:
         max_parallel_tools: int = 32,
     ) -> None:
         found = settings(os.environ, url, api_key, ca_file, cert_file, key_file)
-        self._timeout = timeout
         self._transport = Transport(found, timeout)
-        self._host = Host(self._transport, max_parallel_tools)
-        self._reconnect_for = reconnect_for
+        self._host = Host(self._transport, max_parallel_tools, reconnect_for)
 
     def __enter__(self) -> Contextd:
         return self
@@ -106,7 +103,7 @@ class Contextd:
             metadata=metadata,
             ttl=ttl,
         )
-        return Session(self, self._open(id, config), tools)
+        return Session(self._host, self._open(id, config), tools)
 
     def _open(self, session_id: str | None, config: session_pb2.Session) -> session_pb2.Session:
         if session_id is None:
@@ -146,21 +143,8 @@ class Contextd:
 
     def put_blob(self, data: bytes, media_type: str) -> Media:
         """Stores content that is too large for a message; use what it gives as a part of the input."""
-
-        def put(left: float) -> Media:
-            stub = self._transport.pick("BlobService")
-            answer = stub.PutBlob(upload(data, media_type), metadata=self._transport.metadata, timeout=left)
-            return Media(media_type, blob_id=answer.blob.blob_id)
-
-        return self._transport.again(put, time.monotonic() + self._timeout)
+        return put_blob(self._transport, data, media_type)
 
     def get_blob(self, blob_id: str) -> bytes:
         """Reads stored content, such as the whole output of a tool that was cut."""
-
-        def get(left: float) -> bytes:
-            stub = self._transport.pick("BlobService")
-            request = blob_service_pb2.GetBlobRequest(blob_id=blob_id)
-            pieces = stub.GetBlob(request, metadata=self._transport.metadata, timeout=left)
-            return b"".join(piece.chunk for piece in pieces)
-
-        return self._transport.again(get, time.monotonic() + self._timeout)
+        return get_blob(self._transport, blob_id)

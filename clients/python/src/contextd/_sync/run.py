@@ -51,10 +51,11 @@ SUBMIT_SECONDS = 30.0
 
 
 class Host:
-    """What all runs of a client share: connections, threads for tools, and the calls that were begun."""
+    """What all runs of a client share: connections, their limits, threads for tools, and the calls that were begun."""
 
-    def __init__(self, transport: Transport, max_parallel_tools: int) -> None:
+    def __init__(self, transport: Transport, max_parallel_tools: int, reconnect_for: float) -> None:
         self.transport = transport
+        self.reconnect_for = reconnect_for
         self.ledger = Ledger()
         self.tools = ThreadPoolExecutor(max_parallel_tools, thread_name_prefix="contextd-tool")
         self.answers = ThreadPoolExecutor(8, thread_name_prefix="contextd-answer")
@@ -230,8 +231,8 @@ class Stream(Iterator[AnyEvent]):
 class Watch(Stream):
     """The events of a session."""
 
-    def __init__(self, host: Host, request: StreamRequest, reconnect_for: float) -> None:
-        super().__init__(host, EventStream(request, reconnect_for, random.random()))
+    def __init__(self, host: Host, request: StreamRequest) -> None:
+        super().__init__(host, EventStream(request, host.reconnect_for, random.random()))
 
 
 class Run(Stream):
@@ -245,10 +246,9 @@ class Run(Stream):
         host: Host,
         request: StreamRequest,
         tools: dict[str, Tool],
-        reconnect_for: float,
         on_approval: OnApproval | None,
     ) -> None:
-        self._turn = TurnStream(request, tools, reconnect_for, on_approval is not None, random.random())
+        self._turn = TurnStream(request, tools, host.reconnect_for, on_approval is not None, random.random())
         super().__init__(host, self._turn)
         if inspect.iscoroutinefunction(on_approval):
             raise TypeError("on_approval is a coroutine function, which Contextd does not await: use AsyncContextd")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import vendors
 from .._core import operations as ops
@@ -23,10 +23,8 @@ from ..v1 import (
     turn_service_pb2,
     usage_pb2,
 )
-from .run import OnApproval, Run, Watch
-
-if TYPE_CHECKING:
-    from .client import Contextd
+from .blobs import get_blob
+from .run import Host, OnApproval, Run, Watch
 
 # A compaction may take as long as a model that writes a summary.
 COMPACT_SECONDS = 900.0
@@ -35,8 +33,8 @@ COMPACT_SECONDS = 900.0
 class Session:
     """A conversation: its transcript, its queue and its turns. Made by `client.session(...)`."""
 
-    def __init__(self, client: Contextd, raw: session_pb2.Session, tools: Iterable[ToolLike] | None) -> None:
-        self._client = client
+    def __init__(self, host: Host, raw: session_pb2.Session, tools: Iterable[ToolLike] | None) -> None:
+        self._host = host
         self._tools = tools_by_name(tools) if tools is not None else None
         self.id = raw.session_id
         self.raw = raw
@@ -93,7 +91,7 @@ class Session:
             cancel_after_disconnect=cancel_after_disconnect,
             metadata=metadata,
         )
-        return Run(self._client._host, request, offered or {}, self._client._reconnect_for, on_approval)
+        return Run(self._host, request, offered or {}, on_approval)
 
     def run_text(self, input: Input, **options: Any) -> str:
         """Runs a turn and gives the words of its answer. The options are those of `run`."""
@@ -122,7 +120,7 @@ class Session:
             after_seq = self.turn(turn_id).first_seq - 1
         offered = tools_by_name(tools) if tools is not None else self._tools
         request = watch_request(self.id, turn_id, after_seq, follow=True)
-        return Run(self._client._host, request, offered or {}, self._client._reconnect_for, on_approval)
+        return Run(self._host, request, offered or {}, on_approval)
 
     def watch(self, *, after_seq: int | None = None, follow: bool = True) -> Watch:
         """The events of the session, whoever runs its turns. It comes back by itself after lost connections.
@@ -134,7 +132,7 @@ class Session:
         if after_seq is None:
             after_seq = self.refresh().last_seq
         request = watch_request(self.id, "", after_seq, follow)
-        return Watch(self._client._host, request, self._client._reconnect_for)
+        return Watch(self._host, request)
 
     def cancel(
         self, turn_id: str = "", *, rollback: bool = False, reason: str = ""
@@ -154,7 +152,7 @@ class Session:
 
     def turns(self) -> Iterator[turn_pb2.Turn]:
         """The turns, newest first."""
-        return self._client._transport.items(ops.list_turns(self.id))
+        return self._host.transport.items(ops.list_turns(self.id))
 
     def approve(self, call_id: str, arguments: Mapping[str, Any] | None = None) -> None:
         """Lets a call run that waits for a person, if need be with other arguments."""
@@ -195,7 +193,7 @@ class Session:
 
     def queued(self) -> Iterator[queue_pb2.QueuedMessage]:
         """The messages that wait, the next one first."""
-        return self._client._transport.items(ops.list_queued(self.id))
+        return self._host.transport.items(ops.list_queued(self.id))
 
     def withdraw(self, queued_message_id: str) -> queue_pb2.QueuedMessage:
         """Withdraws a message that waits; the answer says whether it still did."""
@@ -211,7 +209,7 @@ class Session:
         self, *, view: View = "all", newest_first: bool = False, at_seq: int = 0, limit: int | None = None
     ) -> Iterator[Message]:
         """The messages: all of them, or those that the model sees (`view="live"`)."""
-        return self._client._transport.items(ops.list_messages(self.id, view, newest_first, at_seq), limit)
+        return self._host.transport.items(ops.list_messages(self.id, view, newest_first, at_seq), limit)
 
     def append(
         self,
@@ -237,7 +235,7 @@ class Session:
 
     def fork(self, new_id: str | None = None, *, at_seq: int = 0) -> Session:
         """A new session with the transcript of this one, as it was at a seq or as it is."""
-        return Session(self._client, self._call(ops.fork_session(self.id, at_seq, new_id)), self._offered())
+        return Session(self._host, self._call(ops.fork_session(self.id, at_seq, new_id)), self._offered())
 
     # --- The context -------------------------------------------------------------------------------
 
@@ -270,11 +268,11 @@ class Session:
             validate_only: Only report what would be done.
         """
         operation = ops.compact(self.id, strategy, target_tokens, instructions, summary_model, wait, validate_only)
-        return self._client._transport.call(operation, COMPACT_SECONDS if wait else None)
+        return self._host.transport.call(operation, COMPACT_SECONDS if wait else None)
 
     def compactions(self) -> Iterator[context_pb2.Compaction]:
         """The compactions, newest first."""
-        return self._client._transport.items(ops.list_compactions(self.id))
+        return self._host.transport.items(ops.list_compactions(self.id))
 
     def revert_compaction(self, compaction_id: str) -> context_pb2.Compaction:
         """Takes the newest compaction back."""
@@ -308,7 +306,7 @@ class Session:
         """
         answer = self._call(ops.prepare(self.id, format, model, apply_queued))
         blob = answer.prompt.request_blob.blob_id
-        return vendors.prompt_of(format, answer, self._client.get_blob(blob) if blob else None, stream)
+        return vendors.prompt_of(format, answer, get_blob(self._host.transport, blob) if blob else None, stream)
 
     def record(self, response: Any, prompt: vendors.Prompt) -> list[str]:
         """Appends what the model said, and records what it used; gives the ids of the messages.
@@ -379,4 +377,4 @@ class Session:
         return self._tools.values() if self._tools is not None else None
 
     def _call(self, operation: ops.Operation[ops.T]) -> ops.T:
-        return self._client._transport.call(operation)
+        return self._host.transport.call(operation)
