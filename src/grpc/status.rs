@@ -382,7 +382,7 @@ fn not_implemented_field(rpc: &str, field: &str) -> Status {
         .status()
 }
 
-/// The ids of as many calls as a status can carry.
+/// The ids of the calls. A list that would not fit into a status is cut.
 fn joined_call_ids(calls: &[CallId]) -> String {
     let mut bytes = 0;
     let fits = calls.iter().take_while(|call| {

@@ -80,7 +80,7 @@ pub enum SettingsError {
     /// No client secret is configured.
     #[error("the OAuth client has no secret")]
     NoClientSecret,
-    #[error("{0:?} is not the name of a header")]
+    #[error("{0:?} is not a valid header name")]
     HeaderName(String),
     /// The value cannot be sent. It is not shown, since it may be a key.
     #[error("the value of the header {0} contains invalid characters")]
