@@ -94,7 +94,8 @@ pub fn unauthenticated() -> Status {
 
 /// The caller's credential does not grant the required access.
 pub fn permission_denied(needed: Access) -> Status {
-    Row::new(ErrorReason::PermissionDenied, format!("requires access `{needed}`")).with("access", needed).status()
+    let message = format!("the call requires `{needed}` access, which the credential does not grant");
+    Row::new(ErrorReason::PermissionDenied, message).with("access", needed).status()
 }
 
 /// The tenant has reached one of its limits.
@@ -344,7 +345,7 @@ impl From<store::Error> for Status {
 
 /// The field names a position after the session's last seq.
 fn ahead(row: Row, field: &str, last: Seq) -> Row {
-    row.with("last_seq", last).field(field, FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
+    row.with("last_seq", last).field(field, FieldReason::OutOfRange, "must not be greater than the session's last_seq")
 }
 
 /// The name of a category without its prefix.

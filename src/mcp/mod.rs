@@ -122,7 +122,7 @@ pub enum CallError {
     #[error("the MCP server refused the call: {0}")]
     Refused(String),
     /// The call was sent, and its result was lost: the tool may have run.
-    #[error("the outcome of the call is unknown, it may have run: {0}")]
+    #[error("the outcome of the call is unknown; it may have run: {0}")]
     Unknown(String),
 }
 
