@@ -27,10 +27,10 @@ class AsyncContextd:
         api_key: Default: `CONTEXTD_API_KEY`.
         ca_file: Certificate authorities (PEM) of the server. Default: `CONTEXTD_CA_FILE`, else those of gRPC.
         cert_file: A client certificate (PEM). Default: `CONTEXTD_CERT_FILE`.
-        key_file: Its private key (PEM). Default: `CONTEXTD_KEY_FILE`.
-        timeout: Seconds that a call is tried for; runs of turns go by `reconnect_for`.
-        reconnect_for: Seconds without any server after which a run or a watch is given up.
-        max_parallel_tools: Tools that run at the same time.
+        key_file: The private key of the certificate (PEM). Default: `CONTEXTD_KEY_FILE`.
+        timeout: Seconds for which a call is retried. Runs of turns use `reconnect_for` instead.
+        reconnect_for: Seconds without a reachable server after which a run or a watch fails.
+        max_parallel_tools: Maximum number of tools that run at the same time.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class AsyncContextd:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections. Turns that run go on."""
+        """Closes the connections. Running turns continue on the server."""
         await self._host.close()
         await self._transport.close()
 
@@ -75,19 +75,19 @@ class AsyncContextd:
         metadata: Mapping[str, str] | None = None,
         ttl: float | None = None,
     ) -> AsyncSession:
-        """Opens a session, or creates it. What is given here is in force afterwards, also where the session existed.
+        """Opens a session, or creates it. The settings given here also change a session that exists.
 
         Args:
-            id: Your own id of the conversation. Default: a new session with an id of the server's.
-            model: The model, `PROVIDER/MODEL`. Default: the server's.
-            instructions: What precedes every prompt.
-            tools: The tools of its turns: functions, or what `@tool` and `mcp_tools` make.
-            pinned: Texts by name that follow the instructions and that no compaction touches.
-            limits: Bounds of its turns.
-            generation: How the model is to answer.
-            policy: Name of the policy of the context.
-            policy_overrides: Changes to that policy.
-            metadata: Your labels.
+            id: Id of the session, chosen by you. Default: a new session with an id chosen by the server.
+            model: Model reference, `PROVIDER/MODEL`. Default: the server's default model.
+            instructions: System prompt, at the beginning of every prompt.
+            tools: Tools of the session's turns: functions, or tools made by `@tool` or `mcp_tools`.
+            pinned: Texts by name, which follow the instructions and are not changed by compactions.
+            limits: Limits of the session's turns.
+            generation: Settings for the model's responses.
+            policy: Name of the context policy.
+            policy_overrides: Changes to the policy for this session.
+            metadata: Labels of the session.
             ttl: Seconds without use after which the session is deleted.
         """
         tools = list(tools) if tools is not None else None
@@ -120,11 +120,11 @@ class AsyncContextd:
             return await self._transport.call(opening)
 
     def sessions(self) -> AsyncIterator[session_pb2.Session]:
-        """All sessions, the last updated first."""
+        """Lists all sessions, most recently updated first."""
         return self._transport.items(ops.list_sessions())
 
     def models(self, provider: str = "") -> AsyncIterator[model_pb2.Model]:
-        """The models that sessions can use."""
+        """Lists the models that sessions can use."""
         return self._transport.items(ops.list_models(provider))
 
     async def count_tokens(
@@ -136,15 +136,15 @@ class AsyncContextd:
         tools: Iterable[ToolLike] | None = None,
         exact: bool = False,
     ) -> int:
-        """Tokens of a prompt of these."""
+        """Counts the tokens of a prompt with this content."""
         offered = tools_by_name(tools) if tools is not None else None
         operation = ops.count_tokens([input_message(content)], model, "", instructions, offered, exact)
         return (await self._transport.call(operation)).total.tokens
 
     async def put_blob(self, data: bytes, media_type: str) -> Media:
-        """Stores content that is too large for a message; use what it gives as a part of the input."""
+        """Stores content that is too large for a message. Use the returned value as a part of the input."""
         return await put_blob(self._transport, data, media_type)
 
     async def get_blob(self, blob_id: str) -> bytes:
-        """Reads stored content, such as the whole output of a tool that was cut."""
+        """Reads stored content, such as the full output of a tool whose result was cut."""
         return await get_blob(self._transport, blob_id)

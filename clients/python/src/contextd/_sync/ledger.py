@@ -11,7 +11,7 @@ from .._core.turn import FORGOTTEN
 from ..tools import failure
 from ..v1 import message_pb2
 
-# Calls that ended are remembered for as long as so many newer ones leave room.
+# Number of calls that are remembered. The oldest ended calls are forgotten first.
 REMEMBERED = 10_000
 Result = message_pb2.ToolResult
 
@@ -36,7 +36,7 @@ class Ledger:
             return found
 
     def forget(self, session_id: str, call_id: str) -> None:
-        """Keeps no more of a closed call than that it was begun."""
+        """Releases the result of a closed call. That the call was started is remembered."""
         with self._lock:
             if (session_id, call_id) in self._calls:
                 self._calls[session_id, call_id] = None
