@@ -35,7 +35,7 @@ def log_failed_approval(request: ApprovalRequest, error: BaseException) -> None:
 
 
 class Outage:
-    """Whether the server answers: the first failure is logged, and the first answer after it."""
+    """Tracks an outage: its first failure and the first response after it are logged."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -49,7 +49,7 @@ class Outage:
             log.warning("contextd at %s does not answer (%s); trying again for up to %.0f s", self._url, cause, seconds)
 
     def answered(self) -> None:
-        """It answered."""
+        """Records a response of the server."""
         if self._lasts:
             self._lasts = False
             log.info("contextd at %s answers again", self._url)

@@ -1,4 +1,4 @@
-"""The unary calls: what is asked, and what is made of the answer. Both faces make them in the same way."""
+"""The unary calls: their requests and how their responses are decoded, for both APIs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PAGE = 100
 
 @dataclass(frozen=True)
 class Operation(Generic[T]):
-    """One call. Each may be repeated: reads by nature, writes by their request_id."""
+    """A call. It can be repeated: reads have no effect, and writes have a request_id."""
 
     service: str
     method: str
@@ -285,7 +285,7 @@ def list_queued(session_id: str) -> Listing[queue_pb2.QueuedMessage]:
 
 
 def withdraw(session_id: str, queued_message_id: str) -> Operation[queue_pb2.QueuedMessage]:
-    """Withdraws a message that waits."""
+    """Withdraws a waiting message."""
     request = queue_service_pb2.CancelQueuedMessageRequest(
         session_id=session_id, queued_message_id=queued_message_id, request_id=new_id()
     )
@@ -302,7 +302,7 @@ def clear_queue(session_id: str) -> Operation[list[str]]:
 
 
 def stats(session_id: str, model: str, text: bool) -> Operation[context_service_pb2.GetContextStatsResponse]:
-    """What fills the window."""
+    """Returns the statistics of the context window."""
     style = context_service_pb2.STATS_FORMAT_TEXT if text else context_service_pb2.STATS_FORMAT_UNSPECIFIED
     request = context_service_pb2.GetContextStatsRequest(session_id=session_id, model=model, format=style)
     return Operation("ContextService", "GetContextStats", request, lambda answer: answer)
@@ -317,7 +317,7 @@ def compact(
     wait: bool,
     validate_only: bool,
 ) -> Operation[context_pb2.Compaction]:
-    """Compacts now."""
+    """Compacts the context."""
     request = context_service_pb2.CompactRequest(
         session_id=session_id,
         request_id=new_id(),
@@ -358,7 +358,7 @@ def prepare(
     model: str,
     apply_queued: bool,
 ) -> Operation[context_service_pb2.PrepareContextResponse]:
-    """Makes the next prompt."""
+    """Prepares the next prompt."""
     request = context_service_pb2.PrepareContextRequest(
         session_id=session_id,
         request_id=new_id(),

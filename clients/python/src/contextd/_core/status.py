@@ -1,4 +1,4 @@
-"""Reads what a gRPC status says."""
+"""Reads the error details of a gRPC status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKEN = frozenset({"INTERNAL", "UNKNOWN", "CANCELLED"})
 def problem_of(
     code: grpc.StatusCode, message: str | None, trailers: Iterable[tuple[str, str | bytes]] | None
 ) -> Problem:
-    """What a call that did not end OK says of it."""
+    """Returns the error of a call that did not end with OK."""
     known: dict[str, object] = {}
     for packed in _packed(trailers):
         _read(packed, known)
@@ -58,7 +58,7 @@ def _read(packed: AnyMessage, known: dict[str, object]) -> None:
 
 
 def may_pass(problem: Problem) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Whether a retry of the same request may succeed."""
     return problem.code in PASSING and problem.reason != "PROVIDER_FAILED"
 
 

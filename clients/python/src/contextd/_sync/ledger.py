@@ -1,4 +1,4 @@
-"""The calls that this process has begun. None is begun twice, whichever run asks for it."""
+"""The calls that this process has started. No call is started twice, also not by another run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Result = message_pb2.ToolResult
 
 
 class Ledger:
-    """Calls by session and id, each with its result to come; `None` for one that is closed."""
+    """Calls by session and id, each with the future of its result, or `None` if the call is closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: OrderedDict[tuple[str, str], Future[Result] | None] = OrderedDict()
 
     def run(self, session_id: str, call_id: str, start: Callable[[], Future[Result]]) -> Future[Result]:
-        """The call that runs or ran already, else a new one."""
+        """Starts the call, or returns the future of an earlier start."""
         key = (session_id, call_id)
         with self._lock:
             found = self._calls.get(key)
