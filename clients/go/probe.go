@@ -81,7 +81,7 @@ func probe(ctx context.Context, host string, settings *settings) finding {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return finding{
 			host + " refuses the connection (connection refused)",
-			"Start the server (`contextd serve`), or set CONTEXTD_URL to the address of one that runs.",
+			"Start the server (`contextd serve`), or set CONTEXTD_URL to the address of a running one.",
 		}
 	case err != nil && ctx.Err() != nil:
 		return noAnswer(host)

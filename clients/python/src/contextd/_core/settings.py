@@ -20,7 +20,7 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How to connect. `targets` has one gRPC target for each host that the URL names."""
+    """How to connect. `targets` has one gRPC target for each host of the URL."""
 
     url: str
     targets: tuple[str, ...]
@@ -59,7 +59,7 @@ def settings(
 
 
 def key_of(text: str | None) -> str | None:
-    """A key without the white space around it, such as the newline at the end of a file. No message shows a key."""
+    """An API key without surrounding white space, such as the newline of a file. No message contains a key."""
     key = (text or "").strip()
     for position, character in enumerate(key):
         if not "!" <= character <= "~":

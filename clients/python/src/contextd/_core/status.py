@@ -13,9 +13,9 @@ from google.rpc import status_pb2
 from ..errors import DOMAIN, FieldViolation, Problem, QuotaViolation
 
 STATUS_DETAILS = "grpc-status-details-bin"
-# What may pass by itself, whoever says so.
+# Codes of errors that may be transient, from any source.
 PASSING = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
-# What a proxy or a broken connection may leave of a stream. From contextd itself they are errors like any other.
+# Codes that a proxy or a broken connection may cause. With a reason of contextd they are not transient.
 BROKEN = frozenset({"INTERNAL", "UNKNOWN", "CANCELLED"})
 
 
@@ -63,5 +63,5 @@ def may_pass(problem: Problem) -> bool:
 
 
 def is_broken_transport(problem: Problem) -> bool:
-    """Whether the connection failed, rather than the request: nothing that contextd said."""
+    """Whether the connection failed, and not the request: the error has no reason of contextd."""
     return problem.code in BROKEN and not problem.reason
