@@ -19,7 +19,7 @@ import (
 
 const chunkBytes = 256 << 10
 
-// Client is a connection to contextd. It may be used by many goroutines.
+// Client is a connection to contextd. It is safe for concurrent use.
 type Client struct {
 	transport *transport
 	settings  *settings
@@ -28,9 +28,9 @@ type Client struct {
 	end       context.CancelCauseFunc
 }
 
-// Connect makes a client for "http://host:7070" (plain text), "https://host" (TLS), several hosts by comma, which are
-// used in turn, or "dns:///name:7070". An empty URL is CONTEXTD_URL, else http://127.0.0.1:7070. The connection is made
-// with the first call.
+// Connect creates a client for "http://host:7070" (plain text), "https://host" (TLS), several hosts separated by commas,
+// which are used in rotation, or "dns:///name:7070". An empty URL means CONTEXTD_URL, else http://127.0.0.1:7070. The
+// connection is opened by the first call.
 func Connect(url string, options ...Option) (*Client, error) {
 	found, err := settle(url, os.Getenv, options)
 	if err != nil {
@@ -44,7 +44,7 @@ func Connect(url string, options ...Option) (*Client, error) {
 	return &Client{transport: transport, settings: found, host: newHost(ctx, found.maxParallel, found.log), ctx: ctx, end: end}, nil
 }
 
-// Close ends the connection and the tools that run. Turns go on at the server.
+// Close closes the connection and cancels running tools. Turns continue on the server.
 func (c *Client) Close() error {
 	c.end(ErrClosed)
 	return c.transport.connection.Close()
@@ -56,8 +56,8 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.transport.connection
 // requestID is an idempotency key.
 func requestID() string { return rand.Text() }
 
-// Session opens a session, or creates it. What the options say is in force afterwards, also where it existed. The id is
-// your own for the conversation; an empty one makes a new session with an id of the server's.
+// Session opens a session, or creates it. The options also change a session that exists. You choose the id; if it is
+// empty, a new session is created with an id chosen by the server.
 func (c *Client) Session(ctx context.Context, id string, options ...SessionOption) (*Session, error) {
 	config, tools, err := sessionOf(options)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Client) get(ctx context.Context, id string) (*pb.Session, error) {
 	return found.GetSession(), err
 }
 
-// Sessions are all sessions, the last updated first. The filter may be nil.
+// Sessions lists all sessions, most recently updated first. The filter may be nil.
 func (c *Client) Sessions(ctx context.Context, filter *pb.SessionFilter) iter.Seq2[*pb.Session, error] {
 	return pages(func(token string) ([]*pb.Session, string, error) {
 		request := &pb.ListSessionsRequest{PageSize: pageSize, PageToken: token, Filter: filter}
@@ -119,7 +119,7 @@ func (c *Client) Sessions(ctx context.Context, filter *pb.SessionFilter) iter.Se
 	})
 }
 
-// Models are the models that sessions can use: of one provider, or of all.
+// Models lists the models that sessions can use: of one provider, or of all.
 func (c *Client) Models(ctx context.Context, provider string) iter.Seq2[*pb.Model, error] {
 	return pages(func(token string) ([]*pb.Model, string, error) {
 		request := &pb.ListModelsRequest{PageSize: pageSize, PageToken: token, Provider: provider}
@@ -135,7 +135,7 @@ func (c *Client) CountTokens(ctx context.Context, model, text string) (int, erro
 	return int(counted.GetTotal().GetTokens()), err
 }
 
-// PutBlob stores content that is too large for a message. Attach what it gives.
+// PutBlob stores content that is too large for a message. Pass the returned Media to Attach.
 func (c *Client) PutBlob(ctx context.Context, data []byte, mediaType string) (Media, error) {
 	hash := sha256.Sum256(data)
 	header := &pb.BlobHeader{MediaType: mediaType, SizeBytes: int64(len(data)), Sha256: hex.EncodeToString(hash[:])}
@@ -157,7 +157,7 @@ func (c *Client) PutBlob(ctx context.Context, data []byte, mediaType string) (Me
 	})
 }
 
-// GetBlob reads stored content, such as the whole output of a tool that was cut.
+// GetBlob reads stored content, such as the full output of a tool whose result was cut.
 func (c *Client) GetBlob(ctx context.Context, id string) ([]byte, error) {
 	return again(ctx, c.transport, c.settings.timeout, func(ctx context.Context) ([]byte, error) {
 		stream, err := c.transport.blobs.GetBlob(ctx, &pb.GetBlobRequest{BlobId: id})
@@ -178,5 +178,5 @@ func (c *Client) GetBlob(ctx context.Context, id string) ([]byte, error) {
 	})
 }
 
-// String names the server, and no key.
+// String contains the address of the server, and no key.
 func (c *Client) String() string { return fmt.Sprintf("contextd.Client(%s)", c.settings.url) }

@@ -11,21 +11,21 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
-// Media is an image, document, sound or video. One of Data, BlobID and URL is set.
+// Media is an image, document, audio or video. One of Data, BlobID and URL is set.
 type Media struct {
 	// MediaType is the MIME type, e.g. "image/png".
 	MediaType string
-	// Data is the content itself, of at most 3 MiB. Larger content goes through Client.PutBlob.
+	// Data is the content, at most 3 MiB. Store larger content with Client.PutBlob.
 	Data []byte
-	// BlobID is content that was stored before.
+	// BlobID is the id of stored content.
 	BlobID string
-	// URL is an address that the provider fetches.
+	// URL is fetched by the provider.
 	URL string
-	// Filename is its name, if it has one.
+	// Filename is the file name. May be empty.
 	Filename string
 }
 
-// MediaFromFile reads a file of at most 3 MiB. The type goes by its name.
+// MediaFromFile reads a file of at most 3 MiB. The name determines the media type.
 func MediaFromFile(path string) (Media, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func MediaFromFile(path string) (Media, error) {
 	return Media{MediaType: kind, Data: data, Filename: filepath.Base(path)}, nil
 }
 
-// Part is the media as a part of a message.
+// Part returns the media as a part of a message.
 func (m Media) Part() *pb.Part {
 	media := &pb.Media{MediaType: m.MediaType, Filename: m.Filename}
 	switch {
@@ -52,13 +52,13 @@ func (m Media) Part() *pb.Part {
 	return &pb.Part{Content: &pb.Part_Media{Media: media}}
 }
 
-// String leaves the content out.
+// String omits the content.
 func (m Media) String() string { return fmt.Sprintf("%s of %d bytes", m.MediaType, len(m.Data)) }
 
-// Text is a text as a part of a message.
+// Text returns a text as a part of a message.
 func Text(text string) *pb.Part { return &pb.Part{Content: &pb.Part_Text{Text: text}} }
 
-// input is what a user says.
+// input is a user message.
 func input(text string, attached []*pb.Part, metadata map[string]string) *pb.InputMessage {
 	message := &pb.InputMessage{Metadata: metadata}
 	if text != "" {
@@ -73,13 +73,13 @@ type Message struct {
 	ID string
 	// Role is "SYSTEM", "USER", "ASSISTANT" or "TOOL".
 	Role string
-	// Text is what it says to people.
+	// Text is the text for users.
 	Text string
-	// Raw is all of it.
+	// Raw is the whole message of the API.
 	Raw *pb.Message
 }
 
-// ToolCalls are the calls that the model makes in it.
+// ToolCalls returns the tool calls in the message.
 func (m *Message) ToolCalls() []*pb.ToolCall {
 	var calls []*pb.ToolCall
 	for _, part := range m.Raw.GetParts() {
@@ -90,7 +90,7 @@ func (m *Message) ToolCalls() []*pb.ToolCall {
 	return calls
 }
 
-// ToolResults are the results in it.
+// ToolResults returns the tool results in the message.
 func (m *Message) ToolResults() []*pb.ToolResult {
 	var results []*pb.ToolResult
 	for _, part := range m.Raw.GetParts() {

@@ -1,6 +1,6 @@
-// Package contextd is a client of contextd, the server that runs the agent loop: agents whose turns outlive
-// connections, processes and servers. contextd calls the model, keeps the transcript and makes it fit into the context
-// window; your functions are the tools.
+// Package contextd is a client of contextd, the server that runs the agent loop. Turns survive lost connections, crashed
+// processes and restarted servers. contextd calls the model, keeps the transcript and fits it into the context window;
+// your functions are the tools.
 //
 //	client, err := contextd.Connect("http://localhost:7070")
 //	session, err := client.Session(ctx, "", contextd.Instructions("You are a travel guide."))
@@ -13,5 +13,5 @@
 // The messages and stubs of the whole API are in contextdv1.
 package contextd
 
-// Version is the version of this package, and of the servers that it was made with.
+// Version is the version of this package and of the server that it was released with.
 const Version = "0.1.0"

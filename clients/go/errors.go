@@ -12,8 +12,8 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
-// Reason is why the server refused a request: a name of the enum ErrorReason of error.proto. The constants are errors,
-// so that errors.Is(err, contextd.SessionNotFound) works on whatever this package returns.
+// Reason is the reason of an error: a name of the enum ErrorReason in error.proto. The constants are errors, so that
+// errors.Is(err, contextd.SessionNotFound) works with all errors of this package.
 type Reason string
 
 // Error makes a reason usable with errors.Is.
@@ -66,55 +66,55 @@ const (
 	Internal              Reason = "INTERNAL"
 )
 
-// ErrNoTurn says that no turn runs in the session.
+// ErrNoTurn reports that no turn is running in the session.
 var ErrNoTurn = errors.New("contextd: no turn runs in the session")
 
-// ErrClosed says that the client was closed.
+// ErrClosed reports that the client was closed.
 var ErrClosed = errors.New("contextd: the client is closed")
 
-// Error is a refusal of the server, or a server that cannot be reached. Switch on Reason (with errors.Is) or Code,
-// never on the text.
+// Error reports that the server rejected a request or cannot be reached. Switch on Reason (with errors.Is) or Code, never
+// on the text.
 type Error struct {
 	// Code is the gRPC code.
 	Code codes.Code
-	// Reason is empty when the answer did not come from contextd.
+	// Reason is empty if the error is not from contextd.
 	Reason Reason
-	// Message is a sentence for people.
+	// Message is one sentence for users.
 	Message string
-	// Metadata is what the reason comes with, such as "oldest_seq": see the comment on the reason in error.proto.
+	// Metadata has the metadata of the reason, such as "oldest_seq": see the comment of the reason in error.proto.
 	Metadata map[string]string
-	// Fields are the fields of the request that are wrong.
+	// Fields are the invalid fields of the request.
 	Fields []FieldViolation
-	// Quotas are the limits that were met.
+	// Quotas are the limits that were reached.
 	Quotas []QuotaViolation
-	// RetryAfter is the time after which the server asks to try again; 0 for none.
+	// RetryAfter is the delay before a retry that the server requested, or 0.
 	RetryAfter time.Duration
-	// ResourceType and ResourceName are what was not found, or is there already.
+	// ResourceType and ResourceName identify the resource that was not found or already exists.
 	ResourceType, ResourceName string
-	// RequestID is what the server's log has the details of an internal error under.
+	// RequestID is the id under which the server's log has the details of an internal error.
 	RequestID string
 
 	status      *status.Status
 	unreachable bool
 }
 
-// FieldViolation is one field of a request that is wrong.
+// FieldViolation is an invalid field of a request.
 type FieldViolation struct {
-	// Field is its path as in the proto, e.g. "input.parts[2].media.media_type".
+	// Field is the path of the field as in the proto, e.g. "input.parts[2].media.media_type".
 	Field string
 	// Reason is a name of FieldReason, e.g. "TOO_LARGE".
 	Reason string
-	// Description is a sentence for people.
+	// Description is one sentence for users.
 	Description string
 }
 
-// QuotaViolation is one limit that was met.
+// QuotaViolation is a limit that was reached.
 type QuotaViolation struct {
 	Subject     string
 	Description string
 }
 
-// Error is the reason, the message and the fields.
+// Error returns the reason, the message and the fields.
 func (e *Error) Error() string {
 	var text strings.Builder
 	what := string(e.Reason)
@@ -166,11 +166,11 @@ func errorOf(problem *core.Problem) *Error {
 	return made
 }
 
-// TurnFailedError says that an admitted turn failed. The transcript stays valid: where Failure.Recoverable, a run with
-// Continue goes on.
+// TurnFailedError reports that an admitted turn failed. The transcript stays valid: if Failure.Recoverable is set, a run
+// with Continue may succeed.
 type TurnFailedError struct {
 	Failure Failure
-	// Result is what there was until then.
+	// Result is the result until the failure.
 	Result *Result
 }
 
@@ -178,7 +178,7 @@ func (e *TurnFailedError) Error() string {
 	return fmt.Sprintf("contextd: the turn failed: %s: %s", e.Failure.Reason, e.Failure.Message)
 }
 
-// InputNotTakenError says that the input waited for a running turn and was withdrawn, expired or dropped.
+// InputNotTakenError reports that the queued input was withdrawn, expired or was dropped.
 type InputNotTakenError struct {
 	QueuedMessageID string
 	// Outcome is "CANCELLED", "EXPIRED" or "DROPPED" with its reason.
@@ -189,7 +189,7 @@ func (e *InputNotTakenError) Error() string {
 	return fmt.Sprintf("contextd: the queued input %s was not taken: %s", e.QueuedMessageID, e.Outcome)
 }
 
-// Must gives the value of a call, and panics with its error: for programs that an error ends anyhow, and for tests.
+// Must returns the value of a call, or panics with its error: for small programs and tests.
 func Must[Value any](value Value, err error) Value {
 	if err != nil {
 		panic(err)

@@ -13,11 +13,11 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
-// Calls that ended are remembered for as long as so many newer ones leave room.
+// Number of calls that are remembered. The oldest ended calls are forgotten first.
 const rememberedCalls = 10_000
 
-// host is what all runs of a client share: the tools that run, and the calls that were begun. None is begun twice in
-// this process, also where a run was left and its turn is resumed.
+// host is shared by all runs of a client: the running tools, and the calls that were started. No call is started twice
+// in this process, also not if a run is abandoned and its turn is resumed.
 type host struct {
 	ctx  context.Context // ends with the client
 	room chan struct{}
@@ -41,8 +41,8 @@ func newHost(ctx context.Context, maxParallel int, log *slog.Logger) *host {
 	return &host{ctx: ctx, room: make(chan struct{}, maxParallel), log: log, calls: map[callName]*hostCall{}, order: list.New()}
 }
 
-// run begins a call, or finds the one that was begun. The values of ctx are the tool's too, its end is not: who leaves
-// a run leaves the tools running, whose results wait for whoever resumes the turn.
+// run starts a call, or returns the call that was started before. The tool gets the values of ctx, but is not cancelled
+// with it: if a run is abandoned, its tools continue, and their results are kept for a run that resumes the turn.
 func (h *host) run(ctx context.Context, tool *Tool, call Call, arguments string) *hostCall {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -67,7 +67,7 @@ func (h *host) run(ctx context.Context, tool *Tool, call Call, arguments string)
 	return begun
 }
 
-// forget keeps no more of a closed call than that it was begun.
+// forget releases the result of a closed call. That the call was started is remembered.
 func (h *host) forget(session, call string) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -76,7 +76,7 @@ func (h *host) forget(session, call string) {
 	}
 }
 
-// forgottenCall is a call that is closed, should the server ask for it again.
+// forgottenCall is the result for a closed call that the server requests again.
 func forgottenCall(id string) *hostCall {
 	done := make(chan struct{})
 	close(done)

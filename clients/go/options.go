@@ -101,7 +101,7 @@ type RunSendOption interface {
 func (t *Tool) session(to *sessionOptions) { to.tools.add(t) }
 func (t *Tool) run(to *runOptions)         { to.tools.add(t) }
 
-// Tools offers several tools; without any, none. In a run they take the place of the session's.
+// Tools sets the tools. In a run, they replace the session's. Without arguments, there are no tools.
 func Tools(list ...*Tool) SessionRunOption {
 	return forSessionRun{option{
 		forSession: func(to *sessionOptions) { to.tools.add(list...) },
@@ -109,7 +109,7 @@ func Tools(list ...*Tool) SessionRunOption {
 	}}
 }
 
-// Model chooses the model, "PROVIDER/MODEL". Default: the server's; in a run the session's.
+// Model sets the model, "PROVIDER/MODEL". Default: the server's; in a run, the session's.
 func Model(model string) SessionRunOption {
 	return forSessionRun{option{
 		forSession: func(to *sessionOptions) { to.config.Model = model },
@@ -117,7 +117,7 @@ func Model(model string) SessionRunOption {
 	}}
 }
 
-// Limits are the bounds of a turn: TurnLimits of turn.proto. What is 0 is not set. It is an option of sessions and runs.
+// Limits are the limits of a turn: TurnLimits in turn.proto. 0 means not set. It is an option of sessions and runs.
 type Limits struct {
 	MaxSteps, MaxOutputTokens             int
 	MaxTotalTokens                        int64
@@ -145,8 +145,8 @@ func duration(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// Generation is how the model is to answer: Generation of generation.proto. What is nil or empty is not set. It is an
-// option of sessions and runs.
+// Generation has the settings for the model's responses: Generation in generation.proto. nil or empty means not set. It
+// is an option of sessions and runs.
 type Generation struct {
 	Temperature, TopP     *float64
 	TopK, Seed            *int32
@@ -233,24 +233,24 @@ func sessionOption(set func(*pb.Session)) SessionOption {
 	return forSession{option{forSession: func(to *sessionOptions) { set(to.config) }}}
 }
 
-// Instructions precede every prompt.
+// Instructions sets the system prompt, at the beginning of every prompt.
 func Instructions(text string) SessionOption {
 	return sessionOption(func(config *pb.Session) { config.SystemPrompt = text })
 }
 
-// Pinned is a text that follows the instructions and that no compaction touches.
+// Pinned adds a text that follows the instructions and is not changed by compactions.
 func Pinned(name, text string) SessionOption {
 	return sessionOption(func(config *pb.Session) {
 		config.PinnedBlocks = append(config.PinnedBlocks, &pb.PinnedBlock{Name: name, Text: text})
 	})
 }
 
-// Policy chooses the policy of the context, and changes it; overrides may be nil.
+// Policy selects the context policy, with changes for this session. overrides may be nil.
 func Policy(name string, overrides *pb.Policy) SessionOption {
 	return sessionOption(func(config *pb.Session) { config.Policy, config.PolicyOverrides = name, overrides })
 }
 
-// TTL deletes the session when it was not used for this long.
+// TTL sets the time without use after which the session is deleted.
 func TTL(unused time.Duration) SessionOption {
 	return sessionOption(func(config *pb.Session) { config.Ttl = durationpb.New(unused) })
 }
@@ -268,23 +268,23 @@ func sessionOf(options []SessionOption) (*pb.Session, *tools, error) {
 
 func runOption(set func(*runOptions)) RunOption { return forRun{option{forRun: set}} }
 
-// OnApproval decides about calls of tools with NeedsApproval. It is called once for each, by a goroutine of its own,
-// and may take its time. Its error or panic denies the call and is logged. Without it, Session.Approve and Session.Deny decide.
+// OnApproval decides about calls of tools with NeedsApproval. It is called once for each call, in a separate goroutine,
+// and may block. Its error or panic denies the call and is logged. Without it, use Session.Approve and Session.Deny.
 func OnApproval(decide func(context.Context, ApprovalRequest) (Decision, error)) RunOption {
 	return runOption(func(to *runOptions) { to.onApproval = decide })
 }
 
-// Continue calls the model on the transcript as it stands, without input: after a failed turn or an import.
+// Continue calls the model with the current transcript, without input: after a failed turn or an import.
 func Continue() RunOption {
 	return runOption(func(to *runOptions) { to.request.ContinueTranscript = true })
 }
 
-// Busy is what a run does when another turn is running.
+// Busy is what a run does if another turn is running.
 type Busy = pb.BusyPolicy
 
-// What a run does when another turn is running.
+// What a run does if another turn is running.
 const (
-	// BusyEnqueue queues the input: the running turn takes it at its next step, or it gets a turn of its own.
+	// BusyEnqueue queues the input: the running turn takes it at its next step, or it starts a separate turn.
 	BusyEnqueue Busy = pb.BusyPolicy_BUSY_POLICY_ENQUEUE
 	// BusyReject fails with TurnInProgress.
 	BusyReject Busy = pb.BusyPolicy_BUSY_POLICY_REJECT
@@ -292,18 +292,18 @@ const (
 	BusyInterrupt Busy = pb.BusyPolicy_BUSY_POLICY_INTERRUPT
 )
 
-// WhenBusy says what to do when another turn is running. Default: BusyEnqueue.
+// WhenBusy sets what to do if another turn is running. Default: BusyEnqueue.
 func WhenBusy(busy Busy) RunOption {
 	return runOption(func(to *runOptions) { to.request.BusyPolicy = busy })
 }
 
-// CancelAfterDisconnect cancels the turn when no client has read it for this long.
+// CancelAfterDisconnect cancels the turn if no client has read its events for this time.
 func CancelAfterDisconnect(wait time.Duration) RunOption {
 	return runOption(func(to *runOptions) { to.request.CancelAfterDisconnect = durationpb.New(wait) })
 }
 
-// RequestID names the request. One that is repeated, also by another process, has no second effect: a run attaches to
-// its turn. Default: a new one.
+// RequestID sets the idempotency key. A repeated request, also from another process, has no second effect: a run attaches
+// to the turn of the first one. Default: a new key.
 func RequestID(id string) RunSendOption {
 	return forRunSend{option{
 		forRun:  func(to *runOptions) { to.request.RequestId = id },
@@ -319,8 +319,8 @@ func Attach(parts ...*pb.Part) RunSendOption {
 	}}
 }
 
-// AfterSeq goes on after the last event that was handled (Event.Seq, Run.Cursor). 0: from the first event. In Run it
-// goes with the RequestID of the run that handled it, also in another process.
+// AfterSeq continues after the last event that was handled (Event.Seq, Run.Cursor). 0: begin with the first event. In Run,
+// use it with the RequestID of the run that handled the event, also in another process.
 func AfterSeq(seq int64) interface {
 	RunOption
 	WatchOption
@@ -331,7 +331,7 @@ func AfterSeq(seq int64) interface {
 	}}
 }
 
-// runOf is what a run was given. Without tools of its own it has the session's.
+// runOf applies the options of a run. Without tools, the run has the session's.
 func runOf(sessionTools *tools, options []RunOption) (*runOptions, error) {
 	made := &runOptions{request: &pb.ExecuteTurnRequest{}}
 	for _, each := range options {
@@ -351,7 +351,7 @@ func sendOption(set func(*pb.EnqueueMessageRequest)) SendOption {
 	return forSend{option{forSend: func(to *sendOptions) { set(to.request) }}}
 }
 
-// WhenIdle takes the message after the running turn has ended. By default the turn takes it at its next step.
+// WhenIdle delivers the message after the running turn has ended. By default, the turn takes it at its next step.
 func WhenIdle() SendOption {
 	return sendOption(func(request *pb.EnqueueMessageRequest) { request.Delivery = pb.Delivery_DELIVERY_WHEN_IDLE })
 }
@@ -361,17 +361,17 @@ func Interrupt() SendOption {
 	return sendOption(func(request *pb.EnqueueMessageRequest) { request.Delivery = pb.Delivery_DELIVERY_INTERRUPT })
 }
 
-// StartTurn starts a turn where none runs, with the session's own tools. By default the message waits for the next one.
+// StartTurn starts a turn with the session's tools if none is running. By default, the message waits for the next one.
 func StartTurn() SendOption {
 	return sendOption(func(request *pb.EnqueueMessageRequest) { request.OnIdle = pb.IdleAction_IDLE_ACTION_START_TURN })
 }
 
-// ExpireAfter withdraws the message when it was not taken within this time.
+// ExpireAfter sets the time after which the message expires if it was not taken.
 func ExpireAfter(wait time.Duration) SendOption {
 	return sendOption(func(request *pb.EnqueueMessageRequest) { request.Ttl = durationpb.New(wait) })
 }
 
-// NoFollow ends a watch when everything that is stored was yielded.
+// NoFollow ends a watch after the stored events.
 func NoFollow() WatchOption {
 	return forWatch{option{forWatch: func(to *watchOptions) { to.follow = false }}}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
-// outage is whether the server answers: the first failure is logged, and the first answer after it.
+// outage tracks an outage: its first failure and the first response after it are logged.
 type outage struct {
 	log   *slog.Logger
 	url   string
@@ -19,7 +19,7 @@ type outage struct {
 	lasts bool
 }
 
-// failed notes a call or a stream that failed and is tried again for at most so long.
+// failed records the failure of a call or stream that is retried for at most this time.
 func (o *outage) failed(problem *core.Problem, left time.Duration) {
 	if problem == nil || !problem.MayPass() && !problem.IsBrokenTransport() || !o.set(true) {
 		return
@@ -28,7 +28,7 @@ func (o *outage) failed(problem *core.Problem, left time.Duration) {
 	o.log.Warn("contextd does not answer; trying again", "url", o.url, "cause", cause, "for", left.Round(time.Second))
 }
 
-// answered notes that it answered.
+// answered records a response of the server.
 func (o *outage) answered() {
 	if o.set(false) {
 		o.log.Info("contextd answers again", "url", o.url)
@@ -44,7 +44,7 @@ func (o *outage) set(lasts bool) bool {
 	return changed
 }
 
-// contact waits for the first connection of this client; a server that was reached once is waited for by each call.
+// contact waits for the first connection of this client. Later outages are handled by the retries of each call.
 func (t *transport) contact(ctx context.Context) error {
 	if t.reached.Load() {
 		return nil

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// The first connection comes about within this time, or the call fails. The last second is for finding the cause,
-	// asked of plain sockets, because a gRPC channel that does not connect says little.
+	// The time for the first connection, after which the call fails. The last second is used to find the cause with
+	// plain sockets, because gRPC's error has little detail.
 	contactTimeout = 5 * time.Second
 	probeTimeout   = time.Second
-	// Hosts of one URL that are asked.
+	// Maximum number of hosts of a URL that are probed.
 	maxProbed     = 3
 	settingsFrame = 4
 )
 
-// ErrUnreachable says that the first connection to the server did not come about: the text of the *Error says why, and
-// what to do.
+// ErrUnreachable reports that the first connection of the client failed: the text of the *Error has the cause and what
+// to do.
 var ErrUnreachable = errors.New("contextd: no server was reached")
 
 // http2Preface is the beginning of an HTTP/2 connection: the preface and empty SETTINGS.
@@ -34,7 +34,7 @@ var http2Preface = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\
 // finding is why a host cannot be reached, and what to do.
 type finding struct{ cause, step string }
 
-// unreachable is the error for a server that was not reached; nil for one that is there and slow. It takes at most
+// unreachable returns the error for a server that cannot be reached, or nil if it responds slowly. It takes at most
 // probeTimeout.
 func unreachable(ctx context.Context, settings *settings) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -70,7 +70,7 @@ func noAnswer(host string) finding {
 	}
 }
 
-// probe connects to host:port and finds out what is there: nothing is wrong with a server that gRPC can talk to.
+// probe connects to host:port and identifies the server. It returns no finding for a server that gRPC can use.
 func probe(ctx context.Context, host string, settings *settings) finding {
 	name, _, _ := net.SplitHostPort(host)
 	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
@@ -81,7 +81,7 @@ func probe(ctx context.Context, host string, settings *settings) finding {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return finding{
 			host + " refuses the connection (connection refused)",
-			"Start the server (`contextd serve`), or set CONTEXTD_URL to the address of one that runs.",
+			"Start the server (`contextd serve`), or set CONTEXTD_URL to the address of a running one.",
 		}
 	case err != nil && ctx.Err() != nil:
 		return noAnswer(host)
@@ -165,7 +165,7 @@ func otherProtocol(host string) finding {
 	}
 }
 
-// firstBytes is what comes after the preface: nothing, where the server closes.
+// firstBytes returns the first bytes of the response to the preface; none if the server closes the connection.
 func firstBytes(connection net.Conn) (string, error) {
 	if _, err := connection.Write(http2Preface); err != nil {
 		return "", err

@@ -9,23 +9,23 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
-// Result is what came of a turn.
+// Result is the result of a turn.
 type Result struct {
-	// Text is what the last message says.
+	// Text is the text of the last message.
 	Text string
-	// Usage is the tokens of all calls of the turn, compactions included.
+	// Usage has the tokens of all model calls of the turn, including compactions.
 	Usage Usage
 	// State is "COMPLETED", "CANCELLED" or "FAILED".
 	State string
-	// Reason is why: a name of CompletionReason ("STOP", "MAX_STEPS", ...), of CancelCause, or of FailureReason.
+	// Reason is a name of CompletionReason ("STOP", "MAX_STEPS", ...), of CancelCause, or of FailureReason.
 	Reason string
-	// TurnID and SessionID are where it ran.
+	// TurnID and SessionID identify the turn and its session.
 	TurnID, SessionID string
 	// Steps is the number of steps: each is a call of the model and its tools.
 	Steps int
 	// FinishReason is why the model stopped in the last step, a name of FinishReason.
 	FinishReason string
-	// MessageID is the last assistant message; empty when there is none.
+	// MessageID is the id of the last assistant message. Empty if there is none.
 	MessageID string
 	// QueuedMessageIDs are messages that still wait in the queue, oldest first.
 	QueuedMessageIDs []string
@@ -33,7 +33,7 @@ type Result struct {
 	Raw *pb.TurnResult
 }
 
-// Usage is tokens, summed up over calls of models.
+// Usage has sums of tokens over model calls.
 type Usage struct {
 	Calls, InputTokens, OutputTokens, ReasoningTokens, CacheReadTokens, CacheWriteTokens, TotalTokens int64
 }
@@ -42,9 +42,9 @@ type Usage struct {
 type Failure struct {
 	// Reason is a name of FailureReason, such as "PROVIDER_TIMEOUT".
 	Reason string
-	// Message is a sentence for people.
+	// Message is one sentence for users.
 	Message string
-	// Recoverable says whether the same may succeed later.
+	// Recoverable reports whether the same request may succeed later.
 	Recoverable bool
 	// Raw is the whole failure.
 	Raw *pb.Failure
@@ -66,7 +66,7 @@ func usageOf(raw *pb.UsageTotals) Usage {
 	}
 }
 
-// resultOf reads a terminal event; the error is that of a turn that failed.
+// resultOf reads a terminal event. It returns an error if the turn failed.
 func resultOf(terminal *pb.Event, text string) (*Result, error) {
 	raw := core.ResultOf(terminal)
 	result := &Result{
@@ -95,8 +95,8 @@ func resultOf(terminal *pb.Event, text string) (*Result, error) {
 	return result, nil
 }
 
-// enumName is the name of a value without the prefix of its enum: "STOP". For a value that is newer than this package
-// it is the number.
+// enumName returns the name of a value without the prefix of its enum: "STOP". For a value that is newer than this
+// package, it returns the number.
 func enumName(value interface {
 	protoreflect.Enum
 	String() string

@@ -15,16 +15,16 @@ import (
 const (
 	submitTimeout   = 30 * time.Second
 	identifyTimeout = 10 * time.Second
-	// notDecided is the reason that the model reads where the host gave no usable decision. Details are for the log.
+	// notDecided is the reason that the model reads if the host returned no valid decision. The details are logged.
 	notDecided = "The host did not approve this call: its approval callback failed."
 )
 
-// Run is a turn. Range over its Events, or wait for its Result: both run the tools that the model calls. The turn
-// starts with the first of these.
+// Run is a run of a turn. Range over its Events, or wait for its Result: both run the tools that the model calls. The
+// turn starts with the first use of one of them.
 //
-// A loop that is left gives its connection back and cancels nothing: the turn goes on at the server until it needs a
-// tool, tools that run go on to their end, and Events or Result come back to the turn. The context of the run ends it
-// in the same way.
+// Leaving a loop closes the connection and does not cancel the turn: it continues on the server until it needs a tool,
+// running tools complete, and Events or Result attach to the turn again. The end of the run's context has the same
+// effect.
 type Run struct {
 	*stream
 	turn       *core.Turn
@@ -45,7 +45,7 @@ func newRun(ctx context.Context, client *Client, turn *core.Turn, options *runOp
 	return run
 }
 
-// failedRun is a run that ends with an error before it began.
+// failedRun is a run that could not be started.
 func failedRun(ctx context.Context, client *Client, err error) *Run {
 	options := &runOptions{}
 	run := newRun(ctx, client, core.NewTurn(&pb.ExecuteTurnRequest{}, core.TurnOptions{}), options)
@@ -57,14 +57,14 @@ func (c *Client) coreOptions() core.Options {
 	return core.Options{ReconnectFor: c.settings.reconnectFor, Jitter: rand.Float64()}
 }
 
-// TurnID is the turn; empty until it is known.
+// TurnID is the id of the turn. Empty until it is known.
 func (r *Run) TurnID() string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return r.turnID
 }
 
-// Text yields the words of the answer as they come, without the other events.
+// Text streams only the text of the response.
 func (r *Run) Text() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for event, err := range r.Events() {
@@ -79,8 +79,8 @@ func (r *Run) Text() iter.Seq2[string, error] {
 	}
 }
 
-// Result waits for the end of the turn. Events that were not read are passed over. The error of a turn that failed is
-// a *TurnFailedError; one that was cancelled has a result, of state "CANCELLED".
+// Result waits for the end of the turn and skips events that were not read. If the turn failed, the error is a
+// *TurnFailedError. A cancelled turn has a result with state "CANCELLED".
 func (r *Run) Result() (*Result, error) {
 	for _, err := range r.Events() {
 		if err != nil {
@@ -98,8 +98,8 @@ func (r *Run) Result() (*Result, error) {
 	return resultOf(r.finish.Terminal, text)
 }
 
-// Cancel cancels the turn, or withdraws its input while that waits for another turn. Before the request was admitted
-// there is nothing to cancel yet: Cancel waits for it, so that something else has to read the run meanwhile.
+// Cancel cancels the turn. If its input is still queued behind another turn, it withdraws the input. Cancel waits until
+// the request is admitted; another goroutine must read the run during this time.
 func (r *Run) Cancel(ctx context.Context, reason string) error {
 	select {
 	case <-r.admitted:
@@ -136,7 +136,7 @@ func (r *Run) note() {
 	}
 }
 
-// messageText finds the text of a message that was committed before the run took the turn up.
+// messageText reads the text of a message that was committed before the run attached to the turn.
 func (r *Run) messageText(id string) (string, error) {
 	session := newSession(r.client, r.turn.SessionID(), nil)
 	for message, err := range session.Messages(r.ctx, NewestFirst()) {
@@ -226,7 +226,7 @@ func (r *Run) ask(action core.AskApproval) {
 	r.report(func(now time.Time) []core.Action { return r.turn.OnApproval(approval, now) })
 }
 
-// decide asks the callback. Only a decision with Approved and no error lets the call run.
+// decide calls the callback. Only a decision with Approved and no error lets the call run.
 func (r *Run) decide(request ApprovalRequest) (approval *pb.Approval, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {

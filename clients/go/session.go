@@ -10,8 +10,8 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
-// Session is a conversation: its transcript, its queue and its turns. Client.Session makes one.
-// It may be used by many goroutines.
+// Session is a conversation: its transcript, its queue and its turns. Client.Session opens one.
+// It is safe for concurrent use.
 type Session struct {
 	client *Client
 	id     string
@@ -24,14 +24,14 @@ func newSession(client *Client, id string, tools *tools) *Session {
 	return session
 }
 
-// ID is the session's id.
+// ID returns the id of the session.
 func (s *Session) ID() string { return s.id }
 
 // --- Turns --------------------------------------------------------------------------------------------
 
-// Run runs a turn: range over its Events, or wait for its Result. It goes on by itself after lost connections and
-// restarts of the server: each word and each event comes once, and each call is run once. Without a text it takes what
-// waits in the queue.
+// Run runs a turn: range over its Events, or wait for its Result. It resumes automatically after lost connections and
+// restarts of the server: each piece of text and each event is delivered once, and each call is run once. Without a text,
+// the turn takes the waiting messages.
 func (s *Session) Run(ctx context.Context, text string, options ...RunOption) *Run {
 	made, err := runOf(s.offered(), options)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Session) turnOptions(made *runOptions) core.TurnOptions {
 	return core.TurnOptions{Options: s.client.coreOptions(), Tools: made.tools.timeouts(), Asks: made.onApproval != nil}
 }
 
-// offered are the session's tools, as far as this process knows their functions.
+// offered returns the session's tools whose functions this process has.
 func (s *Session) offered() *tools {
 	if known := s.tools.Load(); known != nil {
 		return known
@@ -61,7 +61,7 @@ func (s *Session) offered() *tools {
 	return &tools{}
 }
 
-// RunText runs a turn and gives the words of its answer.
+// RunText runs a turn and returns the text of its response.
 func (s *Session) RunText(ctx context.Context, text string, options ...RunOption) (string, error) {
 	result, err := s.Run(ctx, text, options...).Result()
 	if err != nil {
@@ -70,9 +70,9 @@ func (s *Session) RunText(ctx context.Context, text string, options ...RunOption
 	return result.Text, nil
 }
 
-// Resume comes back to the turn that runs, as after a crash of this process; ErrNoTurn when none does. Calls that wait
-// for a result are run, also those that a process began that is gone now. Its options are tools, OnApproval and
-// AfterSeq; without the latter the whole turn is yielded again.
+// Resume attaches to the running turn, e.g. after a crash of this process. It returns ErrNoTurn if no turn is running.
+// Calls that wait for a result are run, including those that a crashed process had started. Its options are tools,
+// OnApproval and AfterSeq; without the latter, the whole turn is replayed.
 func (s *Session) Resume(ctx context.Context, options ...RunOption) (*Run, error) {
 	made, err := runOf(s.offered(), options)
 	if err != nil {
@@ -99,8 +99,8 @@ func (s *Session) Resume(ctx context.Context, options ...RunOption) (*Run, error
 	return newRun(ctx, s.client, core.ResumeTurn(request, s.turnOptions(made)), made), nil
 }
 
-// Watch yields the events of the session, whoever runs its turns: from now on, or after AfterSeq. It comes back by
-// itself after lost connections, and ends with NoFollow or with the context. Each loop over it begins anew.
+// Watch yields the events of the session, including turns of other hosts: new events, or those after AfterSeq. It
+// reconnects automatically, and ends with NoFollow or with the context. Each loop starts from the beginning.
 func (s *Session) Watch(ctx context.Context, options ...WatchOption) iter.Seq2[Event, error] {
 	made := &watchOptions{follow: true}
 	for _, each := range options {
@@ -122,8 +122,9 @@ func (s *Session) Watch(ctx context.Context, options ...WatchOption) iter.Seq2[E
 	}
 }
 
-// Cancel cancels a turn, and answers once it has ended; an empty id is the turn that runs. With rollback its messages
-// are void, else they are kept, the partial answer included. The reason is for the log and the event.
+// Cancel cancels a turn and returns when the turn has ended. An empty id means the running turn. With rollback, the
+// turn's messages are voided; otherwise they are kept, including the partial response. The reason is for the log and the
+// event.
 func (s *Session) Cancel(ctx context.Context, turnID string, rollback bool, reason string) (*pb.CancelTurnResponse, error) {
 	request := &pb.CancelTurnRequest{SessionId: s.id, TurnId: turnID, RequestId: requestID(), Reason: reason}
 	if rollback {
@@ -132,14 +133,14 @@ func (s *Session) Cancel(ctx context.Context, turnID string, rollback bool, reas
 	return call(ctx, s.client.transport, s.client.transport.turns.CancelTurn, request)
 }
 
-// Turn reads a turn.
+// Turn returns a turn.
 func (s *Session) Turn(ctx context.Context, id string) (*pb.Turn, error) {
 	request := &pb.GetTurnRequest{SessionId: s.id, TurnId: id}
 	found, err := call(ctx, s.client.transport, s.client.transport.turns.GetTurn, request)
 	return found.GetTurn(), err
 }
 
-// Turns are the turns, newest first.
+// Turns lists the turns, newest first.
 func (s *Session) Turns(ctx context.Context) iter.Seq2[*pb.Turn, error] {
 	return pages(func(token string) ([]*pb.Turn, string, error) {
 		request := &pb.ListTurnsRequest{SessionId: s.id, PageSize: pageSize, PageToken: token}
@@ -148,12 +149,12 @@ func (s *Session) Turns(ctx context.Context) iter.Seq2[*pb.Turn, error] {
 	})
 }
 
-// Approve lets a call run that waits for a person; arguments that are not nil replace those of the model.
+// Approve approves a call that waits for approval. Arguments that are not nil replace those of the model.
 func (s *Session) Approve(ctx context.Context, callID string, arguments json.RawMessage) error {
 	return s.decide(ctx, callID, Decision{Approved: true, Arguments: arguments})
 }
 
-// Deny refuses a call that waits for a person. The model reads the reason.
+// Deny denies a call that waits for approval. The model reads the reason.
 func (s *Session) Deny(ctx context.Context, callID, reason string) error {
 	return s.decide(ctx, callID, Deny(reason))
 }
@@ -166,7 +167,7 @@ func (s *Session) decide(ctx context.Context, callID string, decision Decision) 
 	return s.submit(ctx, &pb.SubmitToolResultsRequest{SessionId: s.id, Approvals: []*pb.Approval{approval}})
 }
 
-// Submit answers a call that no run handles, with a tool's output or its error.
+// Submit submits the result of a call that no run handles: the tool's output or its error.
 func (s *Session) Submit(ctx context.Context, callID string, output any, failed error) error {
 	results := []*pb.ToolResult{result(callID, output, failed)}
 	return s.submit(ctx, &pb.SubmitToolResultsRequest{SessionId: s.id, Results: results})
@@ -179,7 +180,7 @@ func (s *Session) submit(ctx context.Context, request *pb.SubmitToolResultsReque
 
 // --- The queue ----------------------------------------------------------------------------------------
 
-// Send sends a message while the agent works. It is stored when this returns, and taken once.
+// Send queues a message while a turn runs. When it returns, the message is stored; it is taken exactly once.
 func (s *Session) Send(ctx context.Context, text string, options ...SendOption) (*pb.EnqueueMessageResponse, error) {
 	made := &sendOptions{request: &pb.EnqueueMessageRequest{}}
 	for _, each := range options {
@@ -192,7 +193,7 @@ func (s *Session) Send(ctx context.Context, text string, options ...SendOption) 
 	return call(ctx, s.client.transport, s.client.transport.queue.EnqueueMessage, request)
 }
 
-// Queued are the messages that wait, the next one first.
+// Queued lists the waiting messages, in the order in which they will be taken.
 func (s *Session) Queued(ctx context.Context) iter.Seq2[*pb.QueuedMessage, error] {
 	return pages(func(token string) ([]*pb.QueuedMessage, string, error) {
 		request := &pb.ListQueuedMessagesRequest{SessionId: s.id, PageSize: pageSize, PageToken: token}
@@ -201,14 +202,14 @@ func (s *Session) Queued(ctx context.Context) iter.Seq2[*pb.QueuedMessage, error
 	})
 }
 
-// Withdraw withdraws a message that waits; the answer says whether it still did.
+// Withdraw withdraws a waiting message. The returned message has its state.
 func (s *Session) Withdraw(ctx context.Context, queuedMessageID string) (*pb.QueuedMessage, error) {
 	request := &pb.CancelQueuedMessageRequest{SessionId: s.id, QueuedMessageId: queuedMessageID, RequestId: requestID()}
 	withdrawn, err := call(ctx, s.client.transport, s.client.transport.queue.CancelQueuedMessage, request)
 	return withdrawn.GetQueuedMessage(), err
 }
 
-// ClearQueue withdraws all messages that wait, and gives their ids.
+// ClearQueue withdraws all waiting messages and returns their ids.
 func (s *Session) ClearQueue(ctx context.Context) ([]string, error) {
 	request := &pb.ClearQueueRequest{SessionId: s.id, RequestId: requestID()}
 	cleared, err := call(ctx, s.client.transport, s.client.transport.queue.ClearQueue, request)
@@ -217,10 +218,10 @@ func (s *Session) ClearQueue(ctx context.Context) ([]string, error) {
 
 // --- The session itself -------------------------------------------------------------------------------
 
-// Get reads the session.
+// Get returns the session.
 func (s *Session) Get(ctx context.Context) (*pb.Session, error) { return s.client.get(ctx, s.id) }
 
-// Update changes what the options say; in force from the next step.
+// Update applies the options, from the next step on.
 func (s *Session) Update(ctx context.Context, options ...SessionOption) (*pb.Session, error) {
 	config, tools, err := sessionOf(options)
 	if err != nil {
@@ -234,15 +235,15 @@ func (s *Session) Update(ctx context.Context, options ...SessionOption) (*pb.Ses
 	return updated, err
 }
 
-// Delete deletes the session with all it holds.
+// Delete deletes the session with all its data.
 func (s *Session) Delete(ctx context.Context) error {
 	request := &pb.DeleteSessionRequest{SessionId: s.id, RequestId: requestID()}
 	_, err := call(ctx, s.client.transport, s.client.transport.sessions.DeleteSession, request)
 	return err
 }
 
-// Fork makes a session with the transcript of this one, as it was at a seq, or as it is (0). An empty id is chosen by
-// the server.
+// Fork creates a session with the transcript of this one as of a seq, or the current one (0). If the id is empty, the
+// server chooses one.
 func (s *Session) Fork(ctx context.Context, newID string, atSeq int64) (*Session, error) {
 	request := &pb.ForkSessionRequest{SessionId: s.id, NewSessionId: newID, AtSeq: atSeq, RequestId: requestID()}
 	forked, err := call(ctx, s.client.transport, s.client.transport.sessions.ForkSession, request)

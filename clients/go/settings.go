@@ -20,7 +20,7 @@ const defaultURL = "http://127.0.0.1:7070"
 // Option is an option of Connect.
 type Option func(*settings)
 
-// settings are where the server is and how to reach it.
+// settings are the address of the server and the options of the connection.
 type settings struct {
 	url          string
 	hosts        []string // host:port of each host
@@ -37,28 +37,28 @@ type settings struct {
 	log          *slog.Logger
 }
 
-// APIKey is sent with each call. Default: CONTEXTD_API_KEY.
+// APIKey sets the key that is sent with each call. Default: CONTEXTD_API_KEY.
 func APIKey(key string) Option { return func(s *settings) { s.apiKey = key } }
 
-// CAFile has the certificate authorities (PEM) of the server. Default: CONTEXTD_CA_FILE, else those of the system.
+// CAFile sets the certificate authorities (PEM) of the server. Default: CONTEXTD_CA_FILE, else those of the system.
 func CAFile(path string) Option { return func(s *settings) { s.caFile = path } }
 
-// ClientCertificate is a client's certificate and its private key (PEM). Default: CONTEXTD_CERT_FILE and
+// ClientCertificate sets the client's certificate and its private key (PEM). Default: CONTEXTD_CERT_FILE and
 // CONTEXTD_KEY_FILE.
 func ClientCertificate(certFile, keyFile string) Option {
 	return func(s *settings) { s.certFile, s.keyFile = certFile, keyFile }
 }
 
-// Timeout is how long a call is tried for; runs of turns go by ReconnectFor. Default: one minute.
+// Timeout sets the time for which a call is retried. Runs of turns use ReconnectFor instead. Default: one minute.
 func Timeout(limit time.Duration) Option { return func(s *settings) { s.timeout = limit } }
 
-// ReconnectFor is the time without any server after which a run or a watch is given up. Default: five minutes.
+// ReconnectFor sets the time without a reachable server after which a run or a watch fails. Default: five minutes.
 func ReconnectFor(limit time.Duration) Option { return func(s *settings) { s.reconnectFor = limit } }
 
-// MaxParallelTools is how many tools run at the same time. Default: 32.
+// MaxParallelTools sets the maximum number of tools that run at the same time. Default: 32.
 func MaxParallelTools(number int) Option { return func(s *settings) { s.maxParallel = number } }
 
-// Logger takes what a developer has to see: tools and approval callbacks that fail, and outages. Default: slog.Default().
+// Logger receives failures of tools and of approval callbacks, and outages. Default: slog.Default().
 func Logger(log *slog.Logger) Option { return func(s *settings) { s.log = log } }
 
 // DialOptions are further options of the connection, such as interceptors, or the stats handler of OpenTelemetry.
@@ -66,7 +66,7 @@ func DialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }
 
-// settle fills in from the environment what was not given. Empty variables count as unset.
+// settle reads missing settings from the environment. Empty variables are ignored.
 func settle(url string, env func(string) string, options []Option) (*settings, error) {
 	found := &settings{timeout: time.Minute, reconnectFor: 5 * time.Minute, maxParallel: 32, log: slog.Default()}
 	for _, each := range options {
@@ -96,7 +96,7 @@ func settle(url string, env func(string) string, options []Option) (*settings, e
 	return found, nil
 }
 
-// checkKey refuses a key that cannot be sent. No message shows a key.
+// checkKey rejects a key that cannot be sent. No message contains a key.
 func checkKey(key string) error {
 	wrong := strings.IndexFunc(key, func(r rune) bool { return r < '!' || r > '~' })
 	if wrong < 0 {
@@ -123,8 +123,8 @@ func or(values ...string) string {
 	return ""
 }
 
-// parse reads the URL: http://host:7070, https://host, several hosts by comma (http://a:7070,b:7070), or
-// dns:///name:7070 (plain text) and https+dns:///name:443, whose addresses are used in turn.
+// parse reads the URL: http://host:7070, https://host, several hosts separated by commas (http://a:7070,b:7070), or
+// dns:///name:7070 (plain text) and https+dns:///name:443, whose addresses are used in rotation.
 func (s *settings) parse() error {
 	for _, names := range []struct {
 		prefix string
@@ -161,7 +161,7 @@ func (s *settings) wrong(err error) error {
 	return fmt.Errorf("%q: %w", s.url, err)
 }
 
-// withPort is host:port; it refuses paths, users and whatever else does not belong there.
+// withPort returns host:port. It rejects a URL with a path, a user or other components.
 func withPort(host, port string) (string, error) {
 	parts, err := url.Parse("//" + host)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// Events that wait for a caller that is slow, before the stream is read no further.
+	// Maximum events that wait for a slow caller. Then the stream is not read further.
 	waitingEvents = 256
-	// Events of a connection that were read and are not handled yet.
+	// Maximum events of a connection that were read and are not handled yet.
 	waitingReads = 16
 )
 
 var errReading = errors.New("contextd: the run is being read already, by this loop or another one")
 
-// stream is the shell around a core.Stream: it does what that asks for, in one goroutine while the caller reads.
+// stream is the shell around a core.Stream: it performs its actions, in one goroutine while the caller reads.
 type stream struct {
 	ctx    context.Context
 	client *Client
@@ -62,22 +62,22 @@ func newStream(ctx context.Context, client *Client, machine *core.Stream, run *R
 	}
 }
 
-// Cursor is the newest seq whose events were all yielded: what to give to AfterSeq to go on from here.
+// Cursor is the newest seq up to which all events were yielded. Pass it to AfterSeq to resume from here.
 func (s *stream) Cursor() int64 {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.cursor
 }
 
-// Reconnects is how often the connection was made anew.
+// Reconnects is the number of reconnects.
 func (s *stream) Reconnects() int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return max(0, s.reconnect-1)
 }
 
-// Events yields what happens, each event and each word once. The error, if there is one, comes last; that a turn failed
-// is an event, and the error of Result. One loop at a time may read.
+// Events yields each event and each piece of text once. An error is yielded last. The failure of a turn is an event, and
+// the error of Result. Only one loop at a time may read.
 func (s *stream) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if !s.reading.TryLock() {
@@ -114,7 +114,7 @@ func (s *stream) taken(cursor int64) {
 	s.cursor = cursor
 }
 
-// work does what the core asks for, until it is over or the reader leaves.
+// work performs the actions of the core until the stream ends or the reader leaves.
 func (s *stream) work(events chan<- waitingEvent) error {
 	if !s.over {
 		s.do(s.core.Start(time.Now()))
@@ -283,7 +283,7 @@ func (s *stream) brought(ctx context.Context, report func(time.Time) []core.Acti
 	}
 }
 
-// receive gives the events of a new stream, and the error that it ended with: io.EOF for good order.
+// receive returns the events of a new stream, and the error with which it ended: io.EOF for a normal end.
 func receive(ctx context.Context, turns pb.TurnServiceClient, action core.Open, give func(*pb.Event) bool) error {
 	if action.Execute != nil {
 		opened, err := turns.ExecuteTurn(ctx, action.Execute)

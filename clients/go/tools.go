@@ -20,29 +20,29 @@ import (
 const (
 	// Texts of one result; contextd keeps far less of it (120,000 characters by default) and refuses more than 3 MiB.
 	maxResultBytes = 2 << 20
-	// What contextd waits for beyond a tool's own time: a lost connection, a restart, the way there and back.
+	// Additional time that contextd waits for a result, for lost connections, restarts and latency.
 	timeoutMargin = time.Minute
-	// What contextd waits by default (TurnLimits.tool_timeout).
+	// The default time that contextd waits for a result (TurnLimits.tool_timeout).
 	usualTimeout = 10 * time.Minute
 	maxTimeout   = 24 * time.Hour
 )
 
-// Tool is a function that the model may call. NewTool makes one; its fields may be changed before it is used. It is an
+// Tool is a function that the model may call. NewTool creates one; its fields may be changed before it is used. It is an
 // option of Session and Run.
 type Tool struct {
-	// Name is what the model calls it: 1 to 64 characters of [A-Za-z0-9_-].
+	// Name is the name for the model: 1 to 64 characters of [A-Za-z0-9_-].
 	Name string
-	// Description says what it does and when to use it, for the model.
+	// Description tells the model what the tool does and when to use it.
 	Description string
 	// Schema is the JSON schema of the arguments.
 	Schema json.RawMessage
-	// Timeout is the time after which a call is given up: its context ends, and the model gets an error. 0: none.
+	// Timeout is the time after which a call is cancelled: its context ends, and the model gets an error. 0: none.
 	Timeout time.Duration
-	// NeedsApproval asks a person first: see OnApproval.
+	// NeedsApproval requires a person's approval: see OnApproval.
 	NeedsApproval bool
-	// Strict asks the provider to hold the arguments to the schema exactly. nil: the provider's default.
+	// Strict requests that the provider enforces the schema of the arguments. nil: the provider's default.
 	Strict *bool
-	// Category is where the statistics of the context count the definition. Default: tools.
+	// Category is the category of the definition in the context statistics. Default: tools.
 	Category pb.ContextCategory
 	// Deferred tools are known to the host but not sent to the model.
 	Deferred bool
@@ -99,7 +99,7 @@ type Call struct {
 	ToolName string
 	// Deadline is when contextd gives the call up.
 	Deadline time.Time
-	// ArgumentsEdited says that a person changed the arguments when approving.
+	// ArgumentsEdited reports that a person changed the arguments when approving.
 	ArgumentsEdited bool
 }
 

@@ -1,7 +1,7 @@
 """Prepares the book for mdBook: the pages of docs/SUMMARY.md from anywhere in the repository, and the API reference.
 
 GitHub shows the pages in place, so their links connect files of the repository. In the book, a link to a page leads to that page, a link to a
-file of proto/ to its page in the reference, and a link to any other file to the public repository.
+file of proto/ to its page in the reference, and a link to any other file to the public repository. The pictures of the pages are copied.
 """
 
 import posixpath
@@ -14,6 +14,7 @@ import markdown
 
 PROTO = "proto/contextd/v1"
 REFERENCE = "reference"
+PICTURES = (".svg", ".png")
 
 
 def staged(path):
@@ -42,6 +43,7 @@ class Book:
         self.summary = with_clients(root, (root / links.SUMMARY).read_text("utf-8"))
         targets = [links.target_of(links.SUMMARY, link.target)[0] for link in markdown.links(self.summary)]
         self.pages = [target for target in targets if target.endswith(".md")]
+        self.pictures = {path for page in self.pages if root.joinpath(page).exists() for path in self.pictures_of(page)}
 
     def lay_out(self, folder):
         """Writes all sources of the book."""
@@ -52,10 +54,18 @@ class Book:
         for name, text in self.reference.written().items():
             self.write(folder, f"{REFERENCE}/{name}", text)
 
-    def write(self, folder, name, text):
+        for picture in self.pictures:
+            self.write(folder, staged(picture), (self.root / picture).read_bytes())
+
+    def pictures_of(self, page):
+        """The pictures of the repository that a page shows or links to."""
+        targets = [link.target for link in markdown.links((self.root / page).read_text("utf-8"))]
+        return [links.target_of(page, target)[0] for target in targets if target.endswith(PICTURES) and not markdown.EXTERNAL.match(target)]
+
+    def write(self, folder, name, content):
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
 
     def with_chapters(self, summary):
         """The table of contents with the pages of the reference below the line of proto/."""
@@ -74,6 +84,8 @@ class Book:
         readme = posixpath.join(path, "README.md")
         if path in self.pages or readme in self.pages:
             there = staged(path if path in self.pages else readme)
+        elif path in self.pictures:
+            there = staged(path)
         elif path == PROTO:
             there = f"{REFERENCE}/index.md"
         elif path.startswith(PROTO + "/") and path.endswith(".proto"):

@@ -144,6 +144,26 @@ class Chapters(unittest.TestCase):
             self.assertEqual(stage.with_clients(Path(folder), summary), expected)
 
 
+class Pictures(unittest.TestCase):
+    def test_pictures_are_part_of_the_book(self):
+        class NoReference:
+            def written(self):
+                return {}
+
+            def chapters(self):
+                return []
+
+        with tempfile.TemporaryDirectory() as folder:
+            root, book = Path(folder, "root"), Path(folder, "book")
+            (root / "docs/pictures").mkdir(parents=True)
+            (root / "docs/pictures/a.svg").write_text("<svg/>", "utf-8")
+            (root / "README.md").write_text("![A](docs/pictures/a.svg)\n", "utf-8")
+            (root / "docs/SUMMARY.md").write_text("- [O](../README.md)\n- [API](../proto/contextd/v1)\n", "utf-8")
+            stage.Book(root, NoReference(), "https://example.com").lay_out(book)
+            self.assertEqual((book / "overview.md").read_text("utf-8"), "![A](pictures/a.svg)\n")
+            self.assertEqual((book / "pictures/a.svg").read_text("utf-8"), "<svg/>")
+
+
 class Limits(unittest.TestCase):
     def problems(self, rows):
         with tempfile.TemporaryDirectory() as folder:

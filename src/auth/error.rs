@@ -63,7 +63,7 @@ pub enum Error {
     #[error("cannot create the HTTPS client: {0}")]
     Http(reqwest::Error),
     /// The caller requested another tenant, or more access than it has.
-    #[error("requires access `{needed}`")]
+    #[error("the call requires `{needed}` access, which the credential does not grant")]
     Forbidden {
         /// The access that would be sufficient.
         needed: crate::model::Access,

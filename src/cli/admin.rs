@@ -45,7 +45,7 @@ enum Action {
 enum KeyAction {
     /// Generate a key for the keys file, without a server: print it, and the entry with its hash.
     Generate {
-        /// Name of the key, to tell it from others.
+        /// Name of the key, for lists and logs.
         #[arg(
             long = "key-name",
             value_name = "NAME",
@@ -70,7 +70,7 @@ enum KeyAction {
     Create {
         #[command(flatten)]
         server: Server,
-        /// Name of the key, to tell it from others [no default: none]
+        /// Name of the key, for lists and logs [no default: the key has no name]
         #[arg(long = "key-name", value_name = "NAME", env = "CONTEXTD_KEY_NAME", hide_env_values = true)]
         name: Option<String>,
         /// The tenant whose data the key gives access to [no default: the caller's tenant]

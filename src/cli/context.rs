@@ -36,7 +36,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let answer = tokio::time::timeout(timeout, stats(&server, request))
         .await
-        .with_context(|| format!("{} did not respond in time", server.address()))??;
+        .with_context(|| format!("{} did not respond within {timeout:?}", server.address()))??;
     let colours = stdout().is_terminal();
     for line in answer.text.lines() {
         print_line(if colours { coloured(line) } else { line.to_owned() })?;

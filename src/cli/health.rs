@@ -33,7 +33,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let address = server.address();
     let (status, reason) = tokio::time::timeout(timeout, status_of(&server, service.unwrap_or_default()))
         .await
-        .with_context(|| format!("{address} did not respond in time"))??;
+        .with_context(|| format!("{address} did not respond within {timeout:?}"))??;
     print_line(status.as_str_name())?;
     if let Some(reason) = reason.filter(|_| status != ServingStatus::Serving) {
         eprintln!("contextd: {reason}");

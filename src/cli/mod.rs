@@ -19,8 +19,7 @@ mod serve;
 mod settings;
 mod version;
 
-/// Runs the agent loop, so that agent hosts don't have to: durable turns over gRPC, on PostgreSQL
-/// alone.
+/// Runs the agent loop for agent hosts: durable turns over gRPC, stored in PostgreSQL.
 #[derive(Debug, Parser)]
 #[command(name = "contextd", version)]
 pub struct Cli {

@@ -32,7 +32,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { model, server, timeout } = args;
     tokio::time::timeout(timeout, check(&server, model.unwrap_or_default()))
         .await
-        .with_context(|| format!("the test of {} timed out", server.address()))??;
+        .with_context(|| format!("the test of {} did not finish within {timeout:?}", server.address()))??;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -87,7 +87,7 @@ async fn use_session(channel: Connection, session_id: &str) -> anyhow::Result<()
     done(&format!("read {count} messages"), start)
 }
 
-/// Reads the turn's events until it ends. Returns an error unless it completed.
+/// Reads the events of the turn until the turn ends. Returns an error unless the turn completed.
 async fn turn_completed(mut stream: tonic::Streaming<pb::ExecuteTurnResponse>) -> anyhow::Result<()> {
     while let Some(response) = stream.message().await.map_err(refused)? {
         let payload = response.event.and_then(|event| event.payload);

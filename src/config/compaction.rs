@@ -35,7 +35,7 @@ pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str
     }
     if let Some(model) = &policy.summary_model {
         let named = model.is_empty() || is_model_reference(model);
-        checks.require(named, &key("summary_model"), || format!("{model:?} is not PROVIDER/MODEL"));
+        checks.require(named, &key("summary_model"), || format!("`{model}` must look like PROVIDER/MODEL"));
     }
     let fits = policy.instructions.chars().count() <= MAX_INSTRUCTIONS_CHARS;
     checks.require(fits, &key("instructions"), || format!("must have at most {MAX_INSTRUCTIONS_CHARS} characters"));

@@ -20,8 +20,8 @@ settings! {
         /// PostgreSQL.
         url: Option<SecretUrl> = None;
         /// Whether connections are encrypted, if `url` has no `sslmode`. Not set: `prefer` for addresses of this
-        /// machine, `require` for all others. On encrypted connections the server's certificate is verified, including
-        /// that it is for the host of `url`, except with `verify-ca`.
+        /// machine, `require` for all others. On encrypted connections the server's certificate is verified. It must
+        /// match the host of `url`, except with `verify-ca`.
         sslmode: Option<SslMode> = None;
         /// Certificate authorities (PEM) to trust instead of the system's.
         ca_file: Option<PathBuf> = None;

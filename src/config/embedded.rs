@@ -34,7 +34,7 @@ impl EmbeddedConfig {
         checks.require(!data_dir.as_os_str().is_empty(), "embedded.data_dir", || "must not be empty".to_owned());
         let needed = database.pool_size.saturating_add(NON_POOL_CONNECTIONS);
         checks.require(database.url.is_some() || *max_connections >= needed, "embedded.max_connections", || {
-            format!("{max_connections} is too few for database.pool_size {}: at least {needed}", database.pool_size)
+            format!("{max_connections} is too low; database.pool_size = {} needs at least {needed}", database.pool_size)
         });
     }
 }

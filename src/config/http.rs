@@ -29,12 +29,13 @@ settings! {
         headers: BTreeMap<String, SecretString> = BTreeMap::new();
         /// How long connecting may take.
         connect_timeout: Duration = Duration::from_secs(10), in TIMEOUTS;
-        /// How long the first byte of a response may take. The service reads the whole prompt before it.
+        /// How long the first byte of a response may take. This includes the time in which the service reads the
+        /// prompt.
         first_byte_timeout: Duration = Duration::from_mins(5), in TIMEOUTS;
         /// How long a response may be silent between two bytes.
         stall_timeout: Duration = Duration::from_mins(2), in TIMEOUTS;
-        /// Maximum size of a request that the service accepts: a larger one is not sent. Not set: the service reports
-        /// it.
+        /// Maximum size of a request that the service accepts. A larger request is not sent. Not set: every request is
+        /// sent, and the service rejects those that are too large.
         max_request_bytes: Option<u64> = None, in 1_024..=1 << 40, "bytes";
     }
 }
@@ -91,7 +92,7 @@ impl HttpConfig {
             let key = key(&format!("headers.{name}"));
             let known = name.parse::<HeaderName>();
             let own = known.as_ref().is_ok_and(|known| OWN_HEADERS.contains(&known.as_str()));
-            checks.require(known.is_ok(), &key, || "is not the name of a header".to_owned());
+            checks.require(known.is_ok(), &key, || "is not a valid header name".to_owned());
             checks.require(!own, &key, || "is set by contextd and cannot be configured".to_owned());
             checks.require(is_header_value(value.expose_secret()), &key, invalid_header_value);
         }

@@ -148,7 +148,7 @@ fn check_values(known: Table, given: &ExplicitValues, problems: &mut Vec<Problem
             }
         }
     }
-    let config: Config = fitting.try_into().expect("each of the values fits by itself");
+    let config: Config = fitting.try_into().expect("each value was checked separately");
     problems.extend(unknown_keys(&taken, &config, given));
     let problem = |(key, message): (String, String)| Problem::Value { origin: given.origin(&key), key, message };
     problems.extend(config.problems().into_iter().map(problem));

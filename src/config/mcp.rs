@@ -114,7 +114,7 @@ impl McpConfig {
         checks.require(token.as_ref().is_none_or(sendable), &key("token"), unsendable);
         for (header, value) in headers {
             let key = key(&format!("headers.{header}"));
-            checks.require(header.parse::<HeaderName>().is_ok(), &key, || "is not the name of a header".to_owned());
+            checks.require(header.parse::<HeaderName>().is_ok(), &key, || "is not a valid header name".to_owned());
             checks.require(sendable(value), &key, unsendable);
         }
         let positive = |duration: &Duration| !duration.is_zero();

@@ -73,7 +73,7 @@ settings! {
         max_requests: usize = 512, in 1..=1_000_000, "requests";
         /// Maximum open streams (such as ExecuteTurn and WatchEvents). Further ones are refused as OVERLOADED.
         max_open_streams: usize = 10_000, in 1..=1_000_000, "streams";
-        /// How long a unary response may stay unread by its client while other requests need its place.
+        /// How long a client may leave a unary response unread while other requests wait for its slot.
         answer_timeout: Duration = SECOND * 30, in MIN..=HOUR;
         /// Serve gRPC reflection, so that tools such as grpcurl need no proto files.
         reflection: bool = true;

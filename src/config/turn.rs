@@ -50,7 +50,7 @@ settings! {
         /// Maximum wait before the second call. It doubles with each further call; the actual wait is drawn at random
         /// below it.
         retry_base_delay: Duration = SECOND, in Duration::ZERO..=HOUR;
-        /// Maximum wait that contextd chooses.
+        /// Maximum wait between two calls, unless the service requests one.
         retry_max_delay: Duration = SECOND * 20, in Duration::ZERO..=HOUR;
         /// Maximum wait that a model service may request. If it requests more, the turn fails and reports it.
         retry_after_max: Duration = MINUTE, in Duration::ZERO..=HOUR;

@@ -94,7 +94,8 @@ pub fn unauthenticated() -> Status {
 
 /// The caller's credential does not grant the required access.
 pub fn permission_denied(needed: Access) -> Status {
-    Row::new(ErrorReason::PermissionDenied, format!("requires access `{needed}`")).with("access", needed).status()
+    let message = format!("the call requires `{needed}` access, which the credential does not grant");
+    Row::new(ErrorReason::PermissionDenied, message).with("access", needed).status()
 }
 
 /// The tenant has reached one of its limits.
@@ -343,7 +344,7 @@ impl From<store::Error> for Status {
 
 /// The field names a position after the session's last seq.
 fn ahead(row: Row, field: &str, last: Seq) -> Row {
-    row.with("last_seq", last).field(field, FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
+    row.with("last_seq", last).field(field, FieldReason::OutOfRange, "must not be greater than the session's last_seq")
 }
 
 /// The name of a category without its prefix.
@@ -381,7 +382,7 @@ fn not_implemented_field(rpc: &str, field: &str) -> Status {
         .status()
 }
 
-/// The ids of as many calls as a status can carry.
+/// The ids of the calls. A list that would not fit into a status is cut.
 fn joined_call_ids(calls: &[CallId]) -> String {
     let mut bytes = 0;
     let fits = calls.iter().take_while(|call| {

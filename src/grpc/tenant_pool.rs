@@ -1,5 +1,5 @@
 //! A pool of units that all tenants share, such as request slots or bytes of memory. A request for units is
-//! rejected if they do not fit, or would take more than the tenant's fair share.
+//! rejected if fewer units are free, or if the tenant would exceed its fair share.
 
 use std::{
     collections::HashMap,

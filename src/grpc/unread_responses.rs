@@ -14,8 +14,8 @@ use prost::bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Status, body::Body};
 
-/// Bytes passed to the framework at once. It keeps them until the client opens a window, so a dropped
-/// response can still take this much memory.
+/// Maximum bytes of a piece that is passed to the HTTP framework. The framework keeps a piece until the client opens
+/// a window, so a dropped response can still take this much memory.
 const MAX_CHUNK_BYTES: usize = 16 * 1024;
 
 /// Unread responses, the oldest first.
@@ -87,7 +87,7 @@ impl<T: Send + 'static> UnreadResponses<T> {
         }
     }
 
-    /// Wraps a body, which holds `place` until it is read or dropped.
+    /// Wraps a body. Its request slot, `place`, is released when the body has been read or is dropped.
     pub(super) fn hold(self: &Arc<Self>, body: Body, place: T) -> Body {
         let answer = Arc::new(Mutex::new(Some(Content { body, rest: Bytes::new(), _place: place })));
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -80,7 +80,7 @@ pub enum SettingsError {
     /// No client secret is configured.
     #[error("the OAuth client has no secret")]
     NoClientSecret,
-    #[error("{0:?} is not the name of a header")]
+    #[error("{0:?} is not a valid header name")]
     HeaderName(String),
     /// The value cannot be sent. It is not shown, since it may be a key.
     #[error("the value of the header {0} contains invalid characters")]
@@ -122,7 +122,7 @@ pub enum CallError {
     #[error("the MCP server refused the call: {0}")]
     Refused(String),
     /// The call was sent, and its result was lost: the tool may have run.
-    #[error("the outcome of the call is unknown, it may have run: {0}")]
+    #[error("the outcome of the call is unknown; it may have run: {0}")]
     Unknown(String),
 }
 

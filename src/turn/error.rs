@@ -62,7 +62,7 @@ pub enum Error {
     #[error("request_id {0} was used with a different request")]
     IdempotencyMismatch(RequestId),
     /// The cursor is ahead of the session.
-    #[error("the cursor is ahead of the session, whose newest seq is {last}")]
+    #[error("after_seq is greater than the session's newest seq, {last}")]
     CursorAhead {
         /// The newest seq of the session.
         last: Seq,
@@ -90,10 +90,10 @@ pub enum Error {
         version: i64,
     },
     /// The transcript ends in tool calls without results.
-    #[error("the transcript ends in tool calls without results")]
+    #[error("the transcript ends in tool calls without results; append or submit the results first")]
     TranscriptOpen(Vec<CallId>),
     /// `at_seq` is ahead of the session.
-    #[error("at_seq is ahead of the session, whose newest seq is {last}")]
+    #[error("at_seq is greater than the session's newest seq, {last}")]
     AtSeqAhead {
         /// The newest seq of the session.
         last: Seq,

@@ -209,7 +209,7 @@ fn a_pool_larger_than_the_embedded_max_connections_is_refused() {
     let too_large = "[database]\npool_size = 33";
     assert_eq!(
         from_file(too_large).problems(),
-        ["`embedded.max_connections`: 40 is too few for database.pool_size 33: at least 41"]
+        ["`embedded.max_connections`: 40 is too low; database.pool_size = 33 needs at least 41"]
     );
     let url = [("database-url", "postgres://host/name")];
     Given { file: too_large, flags: &url, ..Given::default() }.load().unwrap();
@@ -478,7 +478,7 @@ fn settings_of_compactions_have_the_limits_of_the_api() {
     }
     for (wrong, key, why) in [
         ("guard_max_restarts = 101", "guard_max_restarts", "101 is not between 0 and 100 restarts"),
-        ("summary_model = 'notes'", "summary_model", "\"notes\" is not PROVIDER/MODEL"),
+        ("summary_model = 'notes'", "summary_model", "`notes` must look like PROVIDER/MODEL"),
     ] {
         let found = problems(wrong);
         let [problem] = &found[..] else { panic!("{wrong}: {found:?}") };

@@ -412,7 +412,7 @@ async fn a_prompt_has_the_newest_media_up_to_its_byte_limit() {
     let bytes: Vec<Option<i64>> =
         shown.as_array().unwrap().iter().map(|part| part["media"]["bytes"].as_i64()).collect();
     assert_eq!(bytes, [None, Some(21), Some(21)]);
-    assert_eq!(left_out(&events)[0].errors, ["The prompt is at its limit of media bytes without it."]);
+    assert_eq!(left_out(&events)[0].errors, ["With it, the media in the prompt would exceed their maximum size."]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

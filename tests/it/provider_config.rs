@@ -151,7 +151,7 @@ fn all_problems_of_a_provider_configuration_are_reported_together() {
             ),
             format!("`providers.main.api_key` {from}: set only one of api_key, api_key_env and api_key_file"),
             format!("`providers.main.headers.Host` {from}: is set by contextd and cannot be configured"),
-            format!("`providers.main.headers.bad name` {from}: is not the name of a header"),
+            format!("`providers.main.headers.bad name` {from}: is not a valid header name"),
             format!("`providers.main.rules.reasoning_field` {from}: needs reasoning_back = \"in_loop\" or \"while_calls\" in the same rules"),
             format!("`providers.main.rules.reasoning_placeholder` {from}: needs reasoning_back = \"in_loop\" or \"while_calls\" in the same rules"),
             format!("`providers.main.models.big.max_output` {from}: 11 is not between 1 and 10 tokens"),

@@ -27,8 +27,8 @@ const (
 // that is not set either, there is no limit. 0 allows nothing.
 type TenantLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are
-	// not counted, Compact calls are. Above the limit, turns are refused with RATE_LIMITED, and queued messages
+	// Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are not
+	// counted; Compact calls are counted. Above the limit, turns are refused with RATE_LIMITED, and queued messages
 	// wait. Replicas that admit turns within the same 2 seconds may together exceed the limit.
 	RunningTurns *int64 `protobuf:"varint,1,opt,name=running_turns,json=runningTurns,proto3,oneof" json:"running_turns,omitempty"`
 	// Maximum number of requests per second, on each replica. This is also the maximum burst. Further requests

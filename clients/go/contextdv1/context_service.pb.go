@@ -625,10 +625,10 @@ type PrepareContextRequest struct {
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	// Format of the prompt.
 	Format PromptFormat `protobuf:"varint,4,opt,name=format,proto3,enum=contextd.v1.PromptFormat" json:"format,omitempty"`
-	// First move queued messages into the transcript, as a turn does at its step boundaries: by the session's
-	// QueuePolicy, merged into one user message, with a `messages_applied` event that has no turn_id. WHEN_IDLE
-	// messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay in the
-	// queue.
+	// First move queued messages into the transcript, as a turn does at its step boundaries: they are selected by
+	// the session's QueuePolicy and merged into one user message, and the `messages_applied` event has no turn_id.
+	// WHEN_IDLE messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay
+	// in the queue.
 	ApplyQueuedMessages bool `protobuf:"varint,5,opt,name=apply_queued_messages,json=applyQueuedMessages,proto3" json:"apply_queued_messages,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -1476,9 +1476,9 @@ type RecordUsageResponse struct {
 	// Predicted and reported size of the prompt. Absent if the usage did not become the basis of the context
 	// size: it is not known which prompt was sent, or the reported number cannot be the size of that prompt.
 	Estimate *CallEstimate `protobuf:"bytes,1,opt,name=estimate,proto3" json:"estimate,omitempty"`
-	// Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Not
-	// every call is used for calibration: prompts with media, and prompts of more than 65,536 tokens or 256 KiB,
-	// are not; of the calls of one model that are reported within 30 seconds, at least the first four are. In the
+	// Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Calls with
+	// media in the prompt, or with a prompt of more than 65,536 tokens or 256 KiB, are not used for calibration. Of
+	// the other calls of one model that are reported within 30 seconds, at least the first four are used. In the
 	// response to a repeated request: the ratio at the time of that response.
 	CalibrationRatio float64 `protobuf:"fixed64,2,opt,name=calibration_ratio,json=calibrationRatio,proto3" json:"calibration_ratio,omitempty"`
 	// Size of the session's next prompt.

@@ -42,8 +42,8 @@ const (
 // tool calls, AppendMessages with the results.
 type ContextServiceClient interface {
 	// Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
-	// counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
-	// are counted, else the session's.
+	// counters, so the call is cheap enough for every keystroke. If the newest turn has its own tools, those are
+	// counted, else the session's.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
 	GetContextStats(ctx context.Context, in *GetContextStatsRequest, opts ...grpc.CallOption) (*GetContextStatsResponse, error)
 	// Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
@@ -53,16 +53,16 @@ type ContextServiceClient interface {
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
 	// COMPACTION_NO_GAIN.
 	Compact(ctx context.Context, in *CompactRequest, opts ...grpc.CallOption) (*CompactResponse, error)
-	// Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
-	// would be saved.
+	// Prunes old tool results now, according to the session's policy. Prunes nothing if less than the policy's
+	// minimum would be saved.
 	// Errors: SESSION_NOT_FOUND.
 	PruneToolOutputs(ctx context.Context, in *PruneToolOutputsRequest, opts ...grpc.CallOption) (*PruneToolOutputsResponse, error)
 	// Reverts a prune.
 	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
 	RestoreToolOutputs(ctx context.Context, in *RestoreToolOutputsRequest, opts ...grpc.CallOption) (*RestoreToolOutputsResponse, error)
-	// Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
-	// if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
-	// included in the report.
+	// Makes the next prompt for a host that calls the model itself. Prunes according to the session's policy and
+	// compacts if needed, as a turn does before each model call. A failed compaction leaves the context unchanged
+	// and is included in the report.
 	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
 	// CONTEXT_WINDOW_UNKNOWN.
 	PrepareContext(ctx context.Context, in *PrepareContextRequest, opts ...grpc.CallOption) (*PrepareContextResponse, error)
@@ -205,8 +205,8 @@ func (c *contextServiceClient) RecordUsage(ctx context.Context, in *RecordUsageR
 // tool calls, AppendMessages with the results.
 type ContextServiceServer interface {
 	// Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
-	// counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
-	// are counted, else the session's.
+	// counters, so the call is cheap enough for every keystroke. If the newest turn has its own tools, those are
+	// counted, else the session's.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
 	GetContextStats(context.Context, *GetContextStatsRequest) (*GetContextStatsResponse, error)
 	// Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
@@ -216,16 +216,16 @@ type ContextServiceServer interface {
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
 	// COMPACTION_NO_GAIN.
 	Compact(context.Context, *CompactRequest) (*CompactResponse, error)
-	// Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
-	// would be saved.
+	// Prunes old tool results now, according to the session's policy. Prunes nothing if less than the policy's
+	// minimum would be saved.
 	// Errors: SESSION_NOT_FOUND.
 	PruneToolOutputs(context.Context, *PruneToolOutputsRequest) (*PruneToolOutputsResponse, error)
 	// Reverts a prune.
 	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
 	RestoreToolOutputs(context.Context, *RestoreToolOutputsRequest) (*RestoreToolOutputsResponse, error)
-	// Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
-	// if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
-	// included in the report.
+	// Makes the next prompt for a host that calls the model itself. Prunes according to the session's policy and
+	// compacts if needed, as a turn does before each model call. A failed compaction leaves the context unchanged
+	// and is included in the report.
 	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
 	// CONTEXT_WINDOW_UNKNOWN.
 	PrepareContext(context.Context, *PrepareContextRequest) (*PrepareContextResponse, error)

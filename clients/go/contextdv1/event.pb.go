@@ -208,8 +208,8 @@ const (
 	// Waiting for the provider's rate limit: follows a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
 	// and a delay.
 	NoticeCode_NOTICE_CODE_WAITING_FOR_PROVIDER NoticeCode = 3
-	// A compaction that the server started automatically failed. The context is unchanged. No further compaction
-	// is started until it changes, unless it must become smaller.
+	// A compaction that the server started automatically failed. The context is unchanged. No further compaction is
+	// started until the context changes, unless the context must become smaller.
 	NoticeCode_NOTICE_CODE_COMPACTION_TRIPPED NoticeCode = 4
 )
 

@@ -1358,8 +1358,8 @@ func (x *PruneMark) GetOriginalTokens() int32 {
 
 // An image, document, audio or video. The model receives it if the provider and the model support its type
 // (Model.input_media_types). Otherwise the model receives "[unsupported content]" instead, and an
-// unsupported_input event reports the reason. Media in a tool result, of a type that the provider accepts only
-// in user messages, are sent in a user message after the results.
+// unsupported_input event reports the reason. If a provider accepts a type only in user messages, media of this
+// type in a tool result are sent in a user message after the results.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// MIME type, e.g. "image/png" or "application/pdf".

@@ -32,8 +32,8 @@ const (
 	ReasoningKept_REASONING_KEPT_NEVER ReasoningKept = 1
 	// Reasoning in the current tool loop, i.e. since the last user message.
 	ReasoningKept_REASONING_KEPT_TOOL_LOOP ReasoningKept = 2
-	// Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
-	// responses between them calls tools.
+	// Reasoning in the current tool loop, and reasoning between two earlier user messages if one of the responses
+	// between them calls tools.
 	ReasoningKept_REASONING_KEPT_WHILE_CALLS ReasoningKept = 3
 	// All reasoning is sent.
 	ReasoningKept_REASONING_KEPT_ALWAYS ReasoningKept = 4
@@ -152,8 +152,8 @@ const (
 	MissingReasoning_MISSING_REASONING_NOTHING MissingReasoning = 1
 	// ModelRules.reasoning_placeholder, instead of the reasoning or its signature.
 	MissingReasoning_MISSING_REASONING_PLACEHOLDER MissingReasoning = 2
-	// Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
-	// or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
+	// Only the call. If the call is in the current tool loop, reasoning is not requested with a budget, or with an
+	// effort that is mapped to a budget, because the model rejects such a call while it reasons.
 	MissingReasoning_MISSING_REASONING_NO_BUDGET MissingReasoning = 3
 )
 
@@ -418,8 +418,8 @@ type Model struct {
 	// Source of this entry: the last source in ModelSource that knows the model. Other sources may contribute
 	// facts; limits have their own `source`.
 	Source ModelSource `protobuf:"varint,16,opt,name=source,proto3,enum=contextd.v1.ModelSource" json:"source,omitempty"`
-	// When the provider's list of models, including this model, was last read. Absent if the provider has not
-	// listed the model. Failed reads do not change it, so that it is the age of the discovered facts.
+	// When the provider's list of models, including this model, was last read. Absent if the provider has not listed
+	// the model. Failed reads do not change it, so it shows how old the discovered facts are.
 	DiscoverTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=discover_time,json=discoverTime,proto3" json:"discover_time,omitempty"`
 	// How requests to the model differ from those to other services. Absent for models that receive no requests,
 	// such as scripted ones.
@@ -584,9 +584,9 @@ func (x *Model) GetRules() *ModelRules {
 	return nil
 }
 
-// The rules for requests to a model. They are derived from the kind of the provider, its dialect, its
-// configured rules ([providers.NAME.rules]) and the name of the model. Requests are written by the same values.
-// RenderContext shows a whole request.
+// The rules for requests to a model. They are derived from the kind of the provider, its dialect, its configured
+// rules ([providers.NAME.rules]) and the name of the model. Requests are built from the same values. RenderContext
+// shows a whole request.
 type ModelRules struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dialect of the protocol, as named in the configuration, e.g. "deepseek". Empty if the protocol has no

@@ -443,16 +443,15 @@ type Policy struct {
 	ContextWindow *int32 `protobuf:"varint,6,opt,name=context_window,json=contextWindow,proto3,oneof" json:"context_window,omitempty"`
 	// What to do if the context window is not known.
 	UnknownWindow UnknownWindow `protobuf:"varint,7,opt,name=unknown_window,json=unknownWindow,proto3,enum=contextd.v1.UnknownWindow" json:"unknown_window,omitempty"`
-	// References of the models to continue with if the model of a turn cannot be called, in this order. The
-	// next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
-	// PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not retried (any more); if they fail with PROVIDER_AUTH; or
-	// if the service does not have the model, or no configured provider has it (any more). Other errors are
-	// caused by the request and end the turn, as without fallback models.
-	// The step continues as its next attempt (model_fallback), with a new count of retries. The rest of the turn
-	// uses the new model; the next turn begins with the session's model again. If the turn's own model is in the
-	// list, only the models after it are used. If no model is left, the turn fails with the error of the last
-	// call. A model may be listed only once, and not if the same request sets it as Session.model. Shipped
-	// default: none.
+	// References of the models to continue with if the model of a turn cannot be called, in this order. The next
+	// model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT, PROVIDER_OVERLOADED or
+	// PROVIDER_BROKEN and no retry is left; if they fail with PROVIDER_AUTH; if the service does not have the model;
+	// or if no configured provider has it. Other errors are caused by the request and end the turn, as without
+	// fallback models. The step continues as its next attempt (model_fallback), with a new count of retries. The
+	// rest of the turn uses the new model; the next turn begins with the session's model again. If the turn's own
+	// model is in the list, only the models after it are used. If no model is left, the turn fails with the error of
+	// the last call. A model may be listed only once. A model that the same request sets as Session.model may not be
+	// listed. Shipped default: none.
 	FallbackModels []string `protobuf:"bytes,8,rep,name=fallback_models,json=fallbackModels,proto3" json:"fallback_models,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -545,8 +544,8 @@ func (x *Policy) GetFallbackModels() []string {
 }
 
 // When and how to compact. The newest message of a user, the request that the newest turn works on, and pinned
-// blocks are always kept verbatim. A call is never separated from its result. Pinned messages are kept too,
-// unless the prompt does not fit the window otherwise: then they are shown in part, the largest first.
+// blocks are always kept verbatim. A call is never separated from its result. Pinned messages are kept too, unless
+// the prompt does not fit the window otherwise. Then the model sees only parts of them; the largest are cut first.
 type CompactionPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether to compact automatically. If false, a turn whose prompt does not fit fails with CONTEXT_OVERFLOW;

@@ -142,8 +142,8 @@ type Session struct {
 	// When another replica may take over the turn, unless the holder renews its lease before.
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,42,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
 	// Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and the blob has a
-	// Session as JSON with these three fields. Read it with GetBlob. A request that would set one of these
-	// fields and has only the blob is INVALID_REQUEST.
+	// Session as JSON with these three fields. Read it with GetBlob. A request that is to set one of these fields,
+	// but has only the blob, fails with INVALID_REQUEST.
 	ConfigurationBlob *Blob `protobuf:"bytes,43,opt,name=configuration_blob,json=configurationBlob,proto3" json:"configuration_blob,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

@@ -106,8 +106,8 @@ const (
 	CompletionReason_COMPLETION_REASON_BUDGET CompletionReason = 5
 	// TurnLimits.turn_timeout passed.
 	CompletionReason_COMPLETION_REASON_DEADLINE CompletionReason = 6
-	// The model stopped without text, a tool call or other content: its last message has only reasoning, or does
-	// not exist. The model was called a second time before that, if time and an attempt were left.
+	// The model stopped without text, a tool call or other content: its last message has only reasoning, or does not
+	// exist. Before the turn ended, the model was called a second time, if time and an attempt were left.
 	CompletionReason_COMPLETION_REASON_EMPTY CompletionReason = 7
 )
 
@@ -231,10 +231,10 @@ const (
 	ToolExecutor_TOOL_EXECUTOR_UNSPECIFIED ToolExecutor = 0
 	// The host: it runs the call and submits the result.
 	ToolExecutor_TOOL_EXECUTOR_HOST ToolExecutor = 1
-	// contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
-	// lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
-	// result is submitted before the MCP server responds, it closes the call, and the server's result is
-	// discarded.
+	// contextd, on an MCP server; for display only. contextd starts the call at most once. If the outcome is lost,
+	// e.g. because the process ended, the call gets an error result at its deadline, which states that the outcome
+	// is unknown. If a result is submitted before the MCP server responds, it closes the call, and the server's
+	// result is discarded.
 	ToolExecutor_TOOL_EXECUTOR_MCP ToolExecutor = 2
 )
 
@@ -590,8 +590,8 @@ type TurnLimits struct {
 	// Maximum time to wait for one tool result or approval. Default 10 minutes. Tool.timeout takes precedence.
 	ToolTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=tool_timeout,json=toolTimeout,proto3" json:"tool_timeout,omitempty"`
 	// Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
-	// response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
-	// that states this. The turn ends with DEADLINE. Default 0: no last step.
+	// response that is streaming when turn_timeout passes may be completed. Calls that are open at that time are
+	// closed without a result. The turn ends with DEADLINE. Default 0: no last step.
 	GracePeriod   *durationpb.Duration `protobuf:"bytes,6,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -51,8 +51,8 @@ type TurnServiceClient interface {
 	// TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
 	// EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
 	ExecuteTurn(ctx context.Context, in *ExecuteTurnRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteTurnResponse], error)
-	// Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
-	// Any number of readers, on any replica.
+	// Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events. A
+	// session can have any number of readers, on any replica.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 	// Lists durable events page by page, with the same cursor as the streams.
@@ -195,8 +195,8 @@ type TurnServiceServer interface {
 	// TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
 	// EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
 	ExecuteTurn(*ExecuteTurnRequest, grpc.ServerStreamingServer[ExecuteTurnResponse]) error
-	// Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
-	// Any number of readers, on any replica.
+	// Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events. A
+	// session can have any number of readers, on any replica.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	// Lists durable events page by page, with the same cursor as the streams.

@@ -33,8 +33,8 @@ const (
 	TokenBasis_TOKEN_BASIS_CALIBRATED TokenBasis = 2
 	// Counted with the model's own vocabulary and template. CountTokens only.
 	TokenBasis_TOKEN_BASIS_TOKENIZER TokenBasis = 3
-	// Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
-	// parts may have been: the size of a transcript whose session changed from one model to another.
+	// Counted with a related vocabulary, or estimated from the number of characters. Also used for a sum that may
+	// include such numbers: the size of a transcript whose session changed from one model to another.
 	TokenBasis_TOKEN_BASIS_HEURISTIC TokenBasis = 4
 )
 

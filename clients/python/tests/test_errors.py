@@ -69,7 +69,7 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
 def test_a_run_is_given_up_after_its_time(client: Contextd) -> None:
     session = client.session()
     with Contextd("http://127.0.0.1:1", reconnect_for=0.5) as lost:
-        session._client = lost
+        session._host = lost._host
         with pytest.raises(errors.UnavailableError):
             session.run("hello").result()
 

@@ -63,7 +63,7 @@ async function probe(host: string, settings: Settings): Promise<Finding | undefi
     if (code === "ECONNREFUSED") {
       return {
         cause: `${host} refuses the connection (connection refused)`,
-        step: "Start the server (`contextd serve`), or set CONTEXTD_URL to the address of one that runs.",
+        step: "Start the server (`contextd serve`), or set CONTEXTD_URL to the address of a running one.",
       };
     }
     if (code === "ETIMEDOUT") return noAnswer(host);

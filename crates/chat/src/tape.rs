@@ -1,8 +1,8 @@
 //! Tracks the response text on the screen while a message is received again.
 //!
-//! Printed text cannot be taken back. When a message becomes void and its step is repeated, the tape is
-//! rewound: while the new message repeats the text on the screen, only text beyond it is printed. If the new
-//! message differs, it is printed from its beginning.
+//! Printed text cannot be taken back. When a message becomes void and its step is repeated, the new message is
+//! compared with the text on the screen: only text beyond it is printed. If the new message differs, it is
+//! printed from its beginning.
 
 /// The kinds of streamed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,7 +37,7 @@ pub struct Server {
         default_value_t = default_url()
     )]
     url: String,
-    /// API key or token; prefer the environment variable to the flag [no default: none]
+    /// API key or token; prefer the environment variable to the flag [no default: no credential is sent]
     #[arg(
         long,
         value_name = "KEY",

@@ -18,7 +18,7 @@ pub(super) const DRAIN_RETRY_DELAY: Duration = Duration::from_millis(400);
 /// How a call is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureMode {
-    /// With the status UNAVAILABLE, after everything that was sent.
+    /// With the status UNAVAILABLE, which is sent after all messages that were sent before.
     Unavailable,
     /// With the status UNAVAILABLE and a RetryInfo.
     Drain,
@@ -98,7 +98,7 @@ pub(super) enum Fault {
     CutEach(FailureMode),
     /// This number of calls run, but their responses are lost.
     Lose(Rpc, FailureMode, usize),
-    /// This number of calls is refused; if `later` is set, not the first ExecuteTurn.
+    /// This number of calls is refused. If `later` is set, the first ExecuteTurn is not refused.
     Refuse { rpc: Rpc, how: FailureMode, times: usize, later: bool },
     /// The stream stays open after an event but sends nothing.
     Silence(FaultTrigger),
@@ -155,7 +155,7 @@ struct Progress {
     executes: usize,
     messages: usize,
     seq: i64,
-    /// Calls of tools with an action while they run.
+    /// Ids of calls whose tool has a [`Fault::WhenRuns`].
     held: BTreeSet<String>,
 }
 
@@ -227,7 +227,7 @@ impl Plan {
         (actions, after)
     }
 
-    /// Whether the call submits the result of a tool with an action while it runs.
+    /// Whether the call submits the result of a tool that has a [`Fault::WhenRuns`]. The proxy holds such a call back.
     pub(super) fn holds(&self, call: &Call) -> bool {
         let results = match call {
             Call::Submit(request) => &request.results,

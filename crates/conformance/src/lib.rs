@@ -1,5 +1,5 @@
-//! A conformance kit for hosts: runs a host's driver against a real server behind a proxy that fails as the protocol
-//! allows, and reports what the host did wrong. docs/conformance.md describes it to the authors of hosts.
+//! A conformance kit for hosts: runs a host's driver against a real server behind a proxy, which injects the faults
+//! that the protocol allows, and reports the errors of the host. docs/conformance.md describes it to the authors of hosts.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 

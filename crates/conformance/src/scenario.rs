@@ -48,7 +48,7 @@ pub struct Scenario {
     pub(super) shows: fn(&Payload) -> bool,
     /// Time in addition to the time limit of a run.
     pub(super) extra: Duration,
-    /// Whether the scenario runs once for each message and each way to cut.
+    /// Whether there is one run for each message and each [`FailureMode`] with which the stream can be cut after it.
     pub(super) every_message: bool,
     runs: Vec<Variant>,
 }
@@ -145,7 +145,7 @@ fn connections() -> Vec<Scenario> {
     let [result_status, result_reset] = lost(Rpc::Submit, 2);
     let mut every = Scenario::new(
         "disconnect",
-        "A stream that breaks after any message is reopened, and nothing is shown or run twice.",
+        "If the stream breaks, after whichever message, it is reopened, and nothing is shown or run twice.",
         &[],
     );
     every.every_message = true;
@@ -188,7 +188,7 @@ fn connections() -> Vec<Scenario> {
     ]
 }
 
-/// Servers that do not respond, or refuse.
+/// Servers that do not respond, or that reject requests.
 fn refusals() -> Vec<Scenario> {
     use FailureMode::{Denied, Drain, Invalid, Unavailable};
     let refuse = |rpc, how, times, later| Fault::Refuse { rpc, how, times, later };
@@ -211,7 +211,7 @@ fn refusals() -> Vec<Scenario> {
     vec![
         Scenario::new(
             "drain",
-            "A server that shuts down is not called again before the delay in its RetryInfo.",
+            "A server that shuts down is not called again until the delay in its RetryInfo has passed.",
             &[("", &[sum, refuse(Rpc::Execute, Drain, 2, true), refuse(Rpc::Submit, Drain, 1, false)])],
         ),
         Scenario::new(
@@ -224,7 +224,7 @@ fn refusals() -> Vec<Scenario> {
     ]
 }
 
-/// The contents of streams.
+/// Events that a host must handle.
 fn events() -> Vec<Scenario> {
     let usage = |payload: &Payload| matches!(payload, Payload::UsageRecorded(_));
     let mut fallback = Scenario::new(
@@ -271,7 +271,7 @@ fn events() -> Vec<Scenario> {
     ]
 }
 
-/// Actions of others during a turn.
+/// Actions of other clients or of the operator during a turn.
 fn meanwhile() -> Vec<Scenario> {
     let requested = |payload: &Payload| matches!(payload, Payload::ToolCallRequested(_));
     let mut interrupt = Scenario::new(

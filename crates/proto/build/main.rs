@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .collect::<Result<_, std::io::Error>>()?;
     files.sort();
     let mut compiler = protox::Compiler::new([ROOT])?;
-    // With comments, which tools show by reflection.
+    // Includes the comments, which clients of reflection display.
     compiler.include_source_info(true).include_imports(true).open_files(&files)?;
     every_rpc_declares_its_access(&compiler.descriptor_pool())?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The server denies everyone an RPC without the option. The build fails before such an RPC is shipped.
+/// Returns an error if an RPC has no `access` option. The server would reject every call of such an RPC.
 fn every_rpc_declares_its_access(pool: &DescriptorPool) -> Result<(), String> {
     const OPTION: &str = "contextd.v1.access";
     let option = pool.get_extension_by_name(OPTION).ok_or_else(|| format!("proto/ has no option {OPTION}"))?;

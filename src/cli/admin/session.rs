@@ -10,8 +10,8 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List the caller's sessions, last used first: id, state, queued messages, last use, and the replica
-    /// that owns it with its lease.
+    /// List the tenant's sessions, most recently used first: id, state, queued messages, last use, and the replica
+    /// that runs the session's turn, with the end of its lease.
     List {
         #[command(flatten)]
         server: Server,

@@ -72,7 +72,7 @@ fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
         Some((provider, _)) if is_model_reference(model) => provider,
         Some(_) | None => {
             if !model.is_empty() {
-                found.invalid(at, FieldReason::Invalid, "must be PROVIDER/MODEL");
+                found.invalid(at, FieldReason::Invalid, "must look like PROVIDER/MODEL");
             }
             ""
         }

@@ -50,7 +50,7 @@ pub(super) fn check_other_models(at: Path<'_>, own: &str, overrides: &pb::Policy
 /// Checks the model of summaries. Empty means the session's model.
 pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Findings) {
     if !model.is_empty() && compaction_policy::SUMMARY_MODEL.fits(model) && !is_model_reference(model) {
-        found.invalid(at, FieldReason::Invalid, "must be PROVIDER/MODEL");
+        found.invalid(at, FieldReason::Invalid, "must look like PROVIDER/MODEL");
     }
 }
 

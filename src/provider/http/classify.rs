@@ -20,8 +20,8 @@ pub enum ErrorSource {
     Stream,
 }
 
-/// Error codes that determine the kind regardless of the status, and whether a retry may succeed,
-/// if this differs from the default of the kind.
+/// Error codes that determine the kind regardless of the status. The third column states whether a
+/// retry may succeed, where this differs from the default of the kind.
 const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("insufficient_quota", Kind::RateLimited, Some(false)),
     ("exceeded_current_quota_error", Kind::RateLimited, Some(false)), // Moonshot: used up, or suspended
@@ -31,7 +31,7 @@ const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("invalid_api_key", Kind::Auth, None),
     ("authentication_error", Kind::Auth, None),
     ("API_KEY_INVALID", Kind::Auth, None),
-    // The model wrote a call that the service could not parse. It may succeed on the next attempt.
+    // The model wrote a call that the service could not parse. The next attempt may succeed.
     ("tool_use_failed", Kind::Broken, None),
     ("rate_limit_exceeded", Kind::RateLimited, None),
     ("rate_limit_error", Kind::RateLimited, None),
@@ -76,7 +76,7 @@ const TOO_LONG_CODES: &[&str] = &[
     "1261", // Z.ai
 ];
 
-/// Phrases of llama.cpp for a status 500 that a retry cannot resolve.
+/// Phrases in errors of llama.cpp with status 500 that a retry cannot resolve.
 const PERMANENT: &[&str] = &[
     "--jinja",
     "mmproj",

@@ -69,7 +69,7 @@ pub enum SetupError {
     /// The base URL is invalid.
     #[error("the base URL is invalid: {0}")]
     BaseUrl(String),
-    #[error("{0:?} is not the name of a header")]
+    #[error("{0:?} is not a valid header name")]
     HeaderName(String),
     /// The header value cannot be sent. It is not shown, because it may be a key.
     #[error("the value of the header {0} contains invalid characters")]

@@ -1,4 +1,4 @@
-//! Rows that are written: messages with their sizes, and the usage of model calls.
+//! Builds the rows to write: messages with their sizes, and the usage of model calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,8 +45,8 @@ pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) ->
     count_without_blocking(bytes, estimator, || estimator.part(part, role))
 }
 
-/// Counts texts of this many bytes. Longer texts are counted without blocking other tasks of the
-/// thread.
+/// Runs `count`, which counts texts of `bytes` bytes in total. If they are long, the other tasks of this thread
+/// continue on another one.
 pub(in crate::turn) fn count_without_blocking<T>(bytes: usize, estimator: Estimator, count: impl FnOnce() -> T) -> T {
     let others_run = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others_run && (bytes >= LONG_TEXT || !estimator.is_loaded()) {
@@ -108,7 +108,7 @@ pub(in crate::turn) fn compared(predicted: &TokenCount, reported: &Usage) -> Est
     Estimate { estimated: predicted.tokens, actual: reported.input, basis: predicted.basis }
 }
 
-/// Whether a report is plausible as the size of the prompt. Logs the reason if it is not.
+/// Whether the reported number of tokens is plausible as the size of the prompt. Logs the reason if it is not.
 pub(in crate::turn) fn is_believed(model: &str, prompt: SentPrompt, (reported, predicted): (u32, u32)) -> bool {
     let doubt = prompt.implausibility(reported);
     if let Some(doubt) = doubt {

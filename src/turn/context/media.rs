@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Note for a medium that exceeds the prompt's limit of media bytes.
-const NO_ROOM: &str = "The prompt is at its limit of media bytes without it.";
+const NO_ROOM: &str = "With it, the media in the prompt would exceed their maximum size.";
 
 /// Note for a picture that exceeds the service's limits on pictures per request.
 const TOO_MANY: &str = "The request is at the service's limit of pictures without it.";

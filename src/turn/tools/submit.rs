@@ -240,7 +240,7 @@ impl Engine {
         Ok((approvals, denials))
     }
 
-    /// Prepares for the answers to a step's calls, and the step that follows.
+    /// Reads what is needed to accept answers to a step's calls, and to begin the following step.
     pub(super) async fn answer_context<'a>(
         &self,
         key: &SessionKey,
@@ -250,8 +250,8 @@ impl Engine {
     ) -> Result<AnswerContext<'a>, Error> {
         let AnsweredTurn { request, elapsed, totals, basis, .. } = parties;
         // The results belong to a step with its own configuration; the next step uses the
-        // configuration in force. If its model or policy was removed from the server's
-        // configuration, the turn still gets its results, and its owner ends it.
+        // configuration in force. If the model or policy in force was removed from the server's
+        // settings, the results are still stored, and the owner of the turn then ends the turn.
         let policy = self.policy_or_default(parties.made_for())?;
         let config = parties.in_force();
         let Limits { turn_timeout, grace, .. } = self.limits(parties.made_for(), request);
@@ -292,8 +292,8 @@ impl Engine {
         })
     }
 
-    /// Prepares an answer. `within`: truncates it to the limits of the tool and to the available
-    /// room, and stores the full output as a blob.
+    /// Prepares an answer. With `within`, the answer is truncated to the limits of the tool and to
+    /// the available room, and its full output is stored as a blob.
     pub(super) async fn prepare(
         &self,
         asked: &AnsweredCalls<'_>,

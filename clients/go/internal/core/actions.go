@@ -24,10 +24,10 @@ type RunTool struct {
 	Pending *pb.PendingCall
 }
 
-// DropTool says that the result of this call is not wanted any more: stop it if that is possible.
+// DropTool reports that the result of this call is not wanted any more: stop it if that is possible.
 type DropTool struct{ CallID string }
 
-// ForgetCall says that this call is closed: its result is not needed any more.
+// ForgetCall reports that this call is closed: its result is not needed any more.
 type ForgetCall struct{ CallID string }
 
 // Identify asks for a turn, to learn whether it is the one that the request started; report with OnTurn or OnNoTurn.
@@ -51,7 +51,7 @@ type Emit struct {
 	// Piece is what is new of the text, the reasoning or the input of a call; nil for other events.
 	Piece *Piece
 	Kind  PieceKind
-	// Handled says that the call of a tool_call_requested is run by this host.
+	// Handled reports that the call of a tool_call_requested is run by this host.
 	Handled bool
 }
 
@@ -65,7 +65,7 @@ const (
 	InputPiece
 )
 
-// Finish says that it is over. Terminal is nil for streams that are not about one turn.
+// Finish reports that it is over. Terminal is nil for streams that are not about one turn.
 type Finish struct {
 	Terminal *pb.Event
 	// Text is what the final message says; Known is false where that message was not seen.
@@ -73,7 +73,7 @@ type Finish struct {
 	Known bool
 }
 
-// Fail says that it is over, with a problem or because the input was not taken.
+// Fail reports that it is over, with a problem or because the input was not taken.
 type Fail struct {
 	Problem *Problem
 	// QueuedMessageID is the input that waited, and Outcome why no turn took it.

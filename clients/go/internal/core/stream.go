@@ -161,7 +161,7 @@ func (s *Stream) OnTime(now time.Time) []Action {
 	return s.take()
 }
 
-// Hold says that what the stream brings is not read for a while: it is not silent.
+// Hold reports that what the stream brings is not read for a while: it is not silent.
 func (s *Stream) Hold(now time.Time) { s.heard = now }
 
 // Deadline is when OnTime is to be called, if nothing else happens before; zero for never.

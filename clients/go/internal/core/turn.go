@@ -62,7 +62,7 @@ type TurnOptions struct {
 	Options
 	// Tools are the names of what the host runs, with the time that each may take; 0 for no limit.
 	Tools map[string]time.Duration
-	// Asks says that the host has a callback for approvals.
+	// Asks reports that the host has a callback for approvals.
 	Asks bool
 }
 
@@ -109,7 +109,7 @@ func (t *Turn) Admitted() bool { return t.wasAdmitted }
 // Live is the turn that runs, as far as the stream has come.
 func (t *Turn) Live() string { return t.liveTurn }
 
-// SessionID is the session.
+// SessionID is the id of the session.
 func (t *Turn) SessionID() string { return t.sessionID }
 
 // --- What the shell reports ---------------------------------------------------------------------------

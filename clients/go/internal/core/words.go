@@ -12,7 +12,7 @@ import (
 type Piece struct {
 	MessageID string
 	Text      string
-	// Reset says that what was yielded for this message before is void.
+	// Reset reports that what was yielded for this message before is void.
 	Reset bool
 }
 

@@ -1,4 +1,4 @@
-"""Why a server cannot be reached: asked of plain sockets, because a gRPC channel that does not connect says little."""
+"""Finds out why a server cannot be reached, with plain sockets, because gRPC's error has little detail."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from ._core.settings import Settings
 from .errors import Problem, ServerUnreachableError
 
-# The first connection comes about within this time, or the call fails. The last second is for finding the cause.
+# The time for the first connection, after which the call fails. The last second is used to find the cause.
 CONTACT_SECONDS = 5.0
 PROBE_SECONDS = 1.0
-# Hosts of one URL that are asked.
+# Maximum number of hosts of a URL that are probed.
 MAX_HOSTS = 3
 # The beginning of an HTTP/2 connection: the preface and empty SETTINGS.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -24,14 +24,14 @@ UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 
 @dataclass(frozen=True)
 class Finding:
-    """Why one host cannot be reached, and what to do."""
+    """Why a host cannot be reached, and what to do."""
 
     cause: str
     step: str
 
 
 def unreachable(settings: Settings) -> ServerUnreachableError | None:
-    """The exception for a server that was not reached; `None` for one that is there and slow. Takes `PROBE_SECONDS`."""
+    """The exception for a server that cannot be reached, or `None` if it responds slowly. Takes `PROBE_SECONDS`."""
     findings: list[Finding | None] = []
     hosts = [target.removeprefix("dns:///") for target in settings.targets[:MAX_HOSTS]]
 
@@ -51,7 +51,7 @@ def unreachable(settings: Settings) -> ServerUnreachableError | None:
 
 
 def no_answer(host: str) -> Finding:
-    """Nothing came back."""
+    """No response was received."""
     return Finding(
         f"{host} does not answer",
         "Check the address in the URL (CONTEXTD_URL), and firewalls and network policies on the way.",
@@ -59,7 +59,7 @@ def no_answer(host: str) -> Finding:
 
 
 def probe(host: str, settings: Settings) -> Finding | None:
-    """Connects to `host:port` and finds out what is there: `None` for a server that gRPC can talk to."""
+    """Connects to `host:port` and identifies the server. Returns `None` for a server that gRPC can use."""
     name, _, port = host.rpartition(":")
     name = name.strip("[]")
     try:
@@ -70,7 +70,7 @@ def probe(host: str, settings: Settings) -> Finding | None:
     except ConnectionRefusedError:
         return Finding(
             f"{host} refuses the connection (connection refused)",
-            "Start the server (`contextd serve`), or set CONTEXTD_URL to the address of one that runs.",
+            "Start the server (`contextd serve`), or set CONTEXTD_URL to the address of a running one.",
         )
     except TimeoutError:
         return no_answer(host)

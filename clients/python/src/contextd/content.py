@@ -1,4 +1,4 @@
-"""What goes into messages, and what comes out of them."""
+"""The content of messages, sent and received."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .v1 import message_pb2
 
 @dataclass(frozen=True)
 class Media:
-    """An image, document, sound or video: its bytes, a stored blob, or an address that the provider fetches."""
+    """An image, document, audio or video: its bytes, a stored blob, or a URL that the provider fetches."""
 
     media_type: str
     data: bytes | None = field(default=None, repr=False)
@@ -23,13 +23,13 @@ class Media:
 
     @classmethod
     def from_file(cls, path: str | Path, media_type: str | None = None) -> Media:
-        """A file of at most 3 MiB; larger ones go through `client.put_blob`."""
+        """Reads a file of at most 3 MiB. Store larger files with `client.put_blob`."""
         path = Path(path)
         guessed = media_type or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         return cls(guessed, data=path.read_bytes(), filename=path.name)
 
     def to_part(self) -> message_pb2.Part:
-        """As a part of a message."""
+        """Converts it to a part of a message."""
         media = message_pb2.Media(media_type=self.media_type, filename=self.filename)
         if self.data is not None:
             media.data = self.data
@@ -47,7 +47,7 @@ Input = Union[Piece, Sequence[Piece], message_pb2.InputMessage]
 
 
 def parts_of(content: Piece | Sequence[Piece]) -> list[message_pb2.Part]:
-    """Text, media and parts as parts."""
+    """Converts text and media to parts."""
     if isinstance(content, (str, Media, message_pb2.Part)):
         content = [content]
     return [_part(piece) for piece in content]
@@ -60,7 +60,7 @@ def _part(piece: Piece) -> message_pb2.Part:
 
 
 def input_message(content: Input, metadata: Mapping[str, str] | None = None) -> message_pb2.InputMessage:
-    """What a user says, as the API takes it."""
+    """Converts a user message to the message of the API."""
     if isinstance(content, message_pb2.InputMessage):
         message = message_pb2.InputMessage()
         message.CopyFrom(content)
@@ -71,13 +71,13 @@ def input_message(content: Input, metadata: Mapping[str, str] | None = None) -> 
 
 
 def enum_name(enum: Any, value: int, prefix: str) -> str:
-    """The name of a value without the prefix of its enum: `"STOP"`. The number of a value that is newer than this."""
+    """Name of an enum value without the prefix of its enum: `"STOP"`. The number if the value is newer than this."""
     known = enum.DESCRIPTOR.values_by_number.get(value)
     return str(known.name).removeprefix(f"{prefix}_") if known else str(value)
 
 
 def text_of(parts: Sequence[message_pb2.Part]) -> str:
-    """The words of a message for people: text and refusals."""
+    """The text of a message for users: its text parts and refusals."""
     return "".join(part.text or part.refusal for part in parts)
 
 
@@ -88,7 +88,7 @@ def result_text(parts: Sequence[message_pb2.Part]) -> str:
 
 @dataclass(frozen=True)
 class Message:
-    """A message of the transcript. `raw` is all of it."""
+    """A message of the transcript. `raw` is the whole message of the API."""
 
     id: str
     role: str
@@ -97,7 +97,7 @@ class Message:
 
     @classmethod
     def of(cls, raw: message_pb2.Message) -> Message:
-        """The message as the API gives it."""
+        """Converts a message of the API."""
         return cls(raw.message_id, enum_name(message_pb2.Role, raw.role, "ROLE"), text_of(raw.parts), raw)
 
     @property
@@ -107,10 +107,10 @@ class Message:
 
     @property
     def tool_calls(self) -> list[message_pb2.ToolCall]:
-        """The calls that the model makes in it."""
+        """The tool calls in the message."""
         return [part.tool_call for part in self.raw.parts if part.HasField("tool_call")]
 
     @property
     def tool_results(self) -> list[message_pb2.ToolResult]:
-        """The results in it."""
+        """The tool results in the message."""
         return [part.tool_result for part in self.raw.parts if part.HasField("tool_result")]

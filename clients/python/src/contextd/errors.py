@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions.
+"""The exceptions of this package.
 
 Every refusal of the server is an `ApiError`. Its class is chosen by the reason (`SessionNotFoundError`), which is a
 kind of the class of its gRPC code (`NotFoundError`), so that one may catch either. A turn that failed is a
@@ -17,12 +17,12 @@ DOMAIN = "contextd.dev"
 
 
 class ContextdError(Exception):
-    """Whatever this package raises on its own account."""
+    """Base class of the exceptions of this package."""
 
 
 @dataclass(frozen=True)
 class FieldViolation:
-    """One field of a request that is wrong: its path, the `FieldReason` and a sentence."""
+    """An invalid field of a request: its path, the `FieldReason` and a description."""
 
     field: str
     reason: str
@@ -31,7 +31,7 @@ class FieldViolation:
 
 @dataclass(frozen=True)
 class QuotaViolation:
-    """One limit that was met."""
+    """A limit that was reached."""
 
     subject: str
     description: str
@@ -39,7 +39,7 @@ class QuotaViolation:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a status says, read from its details."""
+    """The error of a gRPC status, read from its details."""
 
     code: str
     message: str
@@ -54,7 +54,7 @@ class Problem:
 
 
 class ApiError(ContextdError):
-    """The server refused a request, or could not be reached.
+    """The server rejected a request, or could not be reached.
 
     `reason` is a name of the enum `ErrorReason`, such as `"QUEUE_FULL"`; it is empty when the answer did not come from
     contextd. Switch on the class or on `reason`, never on the text.
@@ -77,37 +77,37 @@ class ApiError(ContextdError):
 
     @property
     def reason(self) -> str:
-        """Why, as a name of `ErrorReason`; empty when it is not from contextd."""
+        """Name of the `ErrorReason`. Empty if the error is not from contextd."""
         return self.problem.reason
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the reason comes with, such as `oldest_seq`; see the comment on the reason in `error.proto`."""
+        """Metadata of the reason, such as `oldest_seq`; see the comment of the reason in `error.proto`."""
         return self.problem.metadata
 
     @property
     def fields(self) -> tuple[FieldViolation, ...]:
-        """The fields of the request that are wrong."""
+        """The invalid fields of the request."""
         return self.problem.fields
 
     @property
     def quotas(self) -> tuple[QuotaViolation, ...]:
-        """The limits that were met."""
+        """The limits that were reached."""
         return self.problem.quotas
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the server asks to try again."""
+        """Seconds after which to retry, if the server sent them."""
         return self.problem.retry_after
 
     @property
     def resource(self) -> tuple[str, str]:
-        """What was not found, or is there already: its type and its name."""
+        """Type and id of the resource that was not found or already exists."""
         return self.problem.resource_type, self.problem.resource_name
 
     @property
     def request_id(self) -> str:
-        """Under which the server's log has the details of an internal error."""
+        """Id under which the server's log has the details of an internal error."""
         return self.problem.request_id
 
 
@@ -144,11 +144,11 @@ class FailedPreconditionError(ApiError):
 
 
 class UnavailableError(ApiError):
-    """UNAVAILABLE: no server could be reached, or none can serve now."""
+    """UNAVAILABLE: no server can be reached, or the server cannot process requests now."""
 
 
 class ServerUnreachableError(UnavailableError):
-    """The first connection to the server did not come about: the message says why, and what to do."""
+    """The first connection of the client failed. The message has the cause and what to do."""
 
 
 class TimedOutError(ApiError):
@@ -160,19 +160,19 @@ class UnauthenticatedError(ApiError):
 
 
 class PermissionDeniedError(ApiError):
-    """PERMISSION_DENIED: the API key does not allow it; `metadata["access"]` says what would."""
+    """PERMISSION_DENIED: the API key does not grant the required access, `metadata["access"]`."""
 
 
 class UnimplementedError(ApiError):
-    """UNIMPLEMENTED: the server is older than this client, or leaves this out."""
+    """UNIMPLEMENTED: the server does not implement the call, e.g. because it is older than this client."""
 
 
 class InternalError(ApiError):
-    """INTERNAL: an error of the server; its log has it under `request_id`."""
+    """INTERNAL: an internal error of the server. Its log has the details under `request_id`."""
 
 
 class InvalidRequestError(InvalidArgumentError):
-    """Fields of the request are wrong; see `fields`."""
+    """Fields of the request are invalid; see `fields`."""
 
 
 class IdempotencyMismatchError(InvalidArgumentError):
@@ -180,23 +180,23 @@ class IdempotencyMismatchError(InvalidArgumentError):
 
 
 class PageTokenInvalidError(InvalidArgumentError):
-    """The page token is damaged or belongs to another list."""
+    """The page token is malformed or belongs to another list."""
 
 
 class CursorAheadError(InvalidArgumentError):
-    """The seq is ahead of the session."""
+    """The seq is greater than the session's newest seq."""
 
 
 class EventsExpiredError(OutOfRangeError):
-    """Retention removed these events; go on from `metadata["oldest_seq"]` - 1."""
+    """Retention removed these events. Continue from `metadata["oldest_seq"]` - 1."""
 
 
 class RequestTooLargeError(ResourceExhaustedError):
-    """The request is larger than the server reads."""
+    """The request is larger than the server accepts."""
 
 
 class EventsLostError(DataLossError):
-    """The database no longer has events that were shown; read the session anew."""
+    """The database no longer has events that were delivered. Read the session again."""
 
 
 class SessionNotFoundError(NotFoundError):
@@ -220,11 +220,11 @@ class BlobNotFoundError(NotFoundError):
 
 
 class ModelNotFoundError(NotFoundError):
-    """No provider has this model; `client.models()` shows what there is."""
+    """No provider has this model. `client.models()` lists the available models."""
 
 
 class PolicyNotFoundError(NotFoundError):
-    """The server's configuration names no such policy."""
+    """The server's configuration has no such policy."""
 
 
 class KeyNotFoundError(NotFoundError):
@@ -232,11 +232,11 @@ class KeyNotFoundError(NotFoundError):
 
 
 class McpServerNotFoundError(NotFoundError):
-    """The server's configuration names no such MCP server."""
+    """The server's configuration has no such MCP server."""
 
 
 class SessionAlreadyExistsError(AlreadyExistsError):
-    """A session has the id, or was deleted a moment ago."""
+    """A session with this id exists, or was deleted recently."""
 
 
 class EtagMismatchError(AbortedError):
@@ -244,7 +244,7 @@ class EtagMismatchError(AbortedError):
 
 
 class ContextChangedError(AbortedError):
-    """The transcript changed since it was prepared; prepare again."""
+    """The transcript changed since the prompt was prepared. Prepare it again."""
 
 
 class CompactionInProgressError(AbortedError):
@@ -260,15 +260,15 @@ class NoInputError(FailedPreconditionError):
 
 
 class TranscriptOpenError(FailedPreconditionError):
-    """The transcript ends in calls without results; `metadata["call_ids"]` names them."""
+    """The transcript ends in calls without results; `metadata["call_ids"]` lists them."""
 
 
 class ContextOverflowError(FailedPreconditionError):
-    """The prompt cannot be made to fit."""
+    """The prompt does not fit the context window and cannot be made smaller."""
 
 
 class ContextWindowUnknownError(FailedPreconditionError):
-    """The model's window is not known, and the policy asks for one."""
+    """The model's context window is not known, and the policy requires a known one."""
 
 
 class CompactionNoGainError(FailedPreconditionError):
@@ -280,11 +280,11 @@ class CompactionSupersededError(FailedPreconditionError):
 
 
 class TenantBeingDeletedError(FailedPreconditionError):
-    """The tenant is being deleted with everything that it has."""
+    """The tenant is being deleted with all its data."""
 
 
 class McpToolsUnusableError(FailedPreconditionError):
-    """The tools that an MCP server lists cannot be used as the tool set says."""
+    """The tools of an MCP server cannot be used as the tool set requests."""
 
 
 class QueueFullError(ResourceExhaustedError):
@@ -292,11 +292,11 @@ class QueueFullError(ResourceExhaustedError):
 
 
 class RateLimitedError(ResourceExhaustedError):
-    """The tenant is at a limit that waiting helps with; see `retry_after`."""
+    """The tenant has reached a temporary limit; see `retry_after`."""
 
 
 class QuotaExceededError(ResourceExhaustedError):
-    """A lasting quota is used up."""
+    """The tenant has reached a limit that is not temporary."""
 
 
 class OverloadedError(UnavailableError):
@@ -312,15 +312,15 @@ class DatabaseUnavailableError(UnavailableError):
 
 
 class ProviderFailedError(UnavailableError):
-    """A model service failed in a call that needs it."""
+    """The model provider failed in a unary call."""
 
 
 class McpServerFailedError(UnavailableError):
-    """An MCP server could not be asked for its tools."""
+    """The tools of an MCP server could not be listed."""
 
 
 class SchemaOutdatedError(UnavailableError):
-    """The database waits for a migration."""
+    """The database schema lacks a migration that the server requires."""
 
 
 BY_CODE: dict[str, type[ApiError]] = {
@@ -388,13 +388,13 @@ BY_REASON: dict[str, type[ApiError]] = {
 
 
 def error_of(problem: Problem) -> ApiError:
-    """The exception for what a status says. A reason that is not known goes by its code."""
+    """The exception for an error. Unknown reasons are mapped by their gRPC code."""
     kind = BY_REASON.get(problem.reason) or BY_CODE.get(problem.code) or ApiError
     return kind(problem)
 
 
 class TurnFailedError(ContextdError):
-    """An admitted turn failed. `failure` says why; `result` is what there was until then.
+    """An admitted turn failed. `failure` has the cause, and `result` the result until then.
 
     The transcript stays valid: where `failure.recoverable`, `session.run(continue_transcript=True)` goes on.
     """
@@ -406,12 +406,12 @@ class TurnFailedError(ContextdError):
 
     @property
     def reason(self) -> str:
-        """Why, as a name of the enum `FailureReason`, such as `"PROVIDER_TIMEOUT"`."""
+        """Name of the `FailureReason`, such as `"PROVIDER_TIMEOUT"`."""
         return self.failure.reason
 
 
 class InputNotTakenError(ContextdError):
-    """The input waited for a running turn and was withdrawn, expired or dropped; no turn took it."""
+    """The queued input was withdrawn, expired or was dropped, so no turn took it."""
 
     def __init__(self, queued_message_id: str, outcome: str) -> None:
         self.queued_message_id = queued_message_id
@@ -420,4 +420,4 @@ class InputNotTakenError(ContextdError):
 
 
 class ToolError(Exception):
-    """Raise it in a tool to tell the model what went wrong, in your words alone."""
+    """Raise it in a tool: the model reads only its message."""

@@ -1,7 +1,7 @@
-"""What happens in a session, one class for each kind.
+"""The events of a session: one class for each kind.
 
-`event.type` is the name of the payload in `event.proto`, and `event.raw` the event as it came. Kinds that are newer
-than this package are `UnknownEvent`. A stream that is resumed yields each event once.
+`event.type` is the name of the payload in `event.proto`, and `event.raw` the event as received. Kinds that are newer
+than this package are `UnknownEvent`. A resumed stream yields each event once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .v1 import event_pb2, message_pb2, turn_pb2
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened."""
+    """An event of a session."""
 
     type: ClassVar[str] = ""
     raw: event_pb2.Event = field(repr=False)
 
     @property
     def seq(self) -> int:
-        """Its position in the session; 0 for what is not stored."""
+        """Position in the session. 0 for events that are not stored."""
         return self.raw.seq
 
     @property
@@ -36,7 +36,7 @@ class Event:
 
     @property
     def turn_id(self) -> str:
-        """The turn; empty when it belongs to none."""
+        """Id of the turn. Empty if the event belongs to no turn."""
         return self.raw.turn_id
 
     @property
@@ -46,19 +46,19 @@ class Event:
 
     @property
     def replay(self) -> bool:
-        """Whether it happened before this stream began."""
+        """Whether the event happened before this stream began."""
         return self.raw.replay
 
     @property
     def time(self) -> datetime:
-        """When it happened."""
+        """When the event happened."""
         when: datetime = self.raw.time.ToDatetime(timezone.utc)
         return when
 
 
 @dataclass(frozen=True)
 class TextDelta(Event):
-    """More of the answer. Joined, these are the answer; none comes twice."""
+    """More text of the response. The concatenated texts are the response; no text is delivered twice."""
 
     type: ClassVar[Literal["text_delta"]] = "text_delta"
     message_id: str
@@ -67,7 +67,7 @@ class TextDelta(Event):
 
 @dataclass(frozen=True)
 class TextReset(Event):
-    """The answer is being written again and says something else: what was yielded of it is void.
+    """The response is being generated again and differs: the text yielded so far is void.
 
     The new text follows as `TextDelta`. Not an event of the server.
     """
@@ -87,7 +87,7 @@ class ReasoningDelta(Event):
 
 @dataclass(frozen=True)
 class ReasoningReset(Event):
-    """As `TextReset`, of the reasoning."""
+    """The same as `TextReset`, for the reasoning."""
 
     type: ClassVar[Literal["reasoning_reset"]] = "reasoning_reset"
     message_id: str
@@ -95,7 +95,7 @@ class ReasoningReset(Event):
 
 @dataclass(frozen=True)
 class ToolInputDelta(Event):
-    """More of the arguments of a call that the model is writing. For displays only."""
+    """More of the arguments of a call that the model is writing. For display only."""
 
     type: ClassVar[Literal["tool_input_delta"]] = "tool_input_delta"
     message_id: str
@@ -121,7 +121,7 @@ class TurnStarted(Event):
 
     @property
     def payload(self) -> event_pb2.TurnStarted:
-        """All of it."""
+        """The whole payload."""
         return self.raw.turn_started
 
 
@@ -133,7 +133,7 @@ class StepStarted(Event):
 
     @property
     def payload(self) -> event_pb2.StepStarted:
-        """All of it."""
+        """The whole payload."""
         return self.raw.step_started
 
 
@@ -147,7 +147,7 @@ class MessageCommitted(Event):
 
 @dataclass(frozen=True)
 class ToolCallRequested(Event):
-    """A tool is to be run. This package runs it, if it is one of the tools of the run: `handled` says so."""
+    """A tool call was requested. This package runs it if the tool is one of the run's (`handled`)."""
 
     type: ClassVar[Literal["tool_call_requested"]] = "tool_call_requested"
     call_id: str
@@ -163,7 +163,7 @@ class ToolCallRequested(Event):
 
 @dataclass(frozen=True)
 class ApprovalRequested(Event):
-    """A person is to decide about a call: with `on_approval`, or `session.approve` and `session.deny`."""
+    """A call needs a person's decision: by `on_approval`, or by `session.approve` or `session.deny`."""
 
     type: ClassVar[Literal["approval_requested"]] = "approval_requested"
     call_id: str
@@ -199,25 +199,25 @@ class ToolCallCancelled(Event):
 
 @dataclass(frozen=True)
 class UsageRecorded(Event):
-    """A model call was accounted for."""
+    """The usage of a model call was recorded."""
 
     type: ClassVar[Literal["usage_recorded"]] = "usage_recorded"
 
     @property
     def payload(self) -> event_pb2.UsageRecorded:
-        """All of it."""
+        """The whole payload."""
         return self.raw.usage_recorded
 
 
 @dataclass(frozen=True)
 class UnsupportedInput(Event):
-    """The model could not take something; what was sent instead."""
+    """The model does not accept a part of the input or a setting. Has the replacement that was sent."""
 
     type: ClassVar[Literal["unsupported_input"]] = "unsupported_input"
 
     @property
     def payload(self) -> event_pb2.UnsupportedInput:
-        """All of it."""
+        """The whole payload."""
         return self.raw.unsupported_input
 
 
@@ -239,7 +239,7 @@ class TurnRecovered(Event):
 
     @property
     def payload(self) -> event_pb2.TurnRecovered:
-        """All of it."""
+        """The whole payload."""
         return self.raw.turn_recovered
 
 
@@ -251,19 +251,19 @@ class ModelSwitched(Event):
 
     @property
     def payload(self) -> event_pb2.ModelSwitched:
-        """All of it."""
+        """The whole payload."""
         return self.raw.model_switched
 
 
 @dataclass(frozen=True)
 class ModelFallback(Event):
-    """The turn goes on with another model."""
+    """The turn continues with another model."""
 
     type: ClassVar[Literal["model_fallback"]] = "model_fallback"
 
     @property
     def payload(self) -> event_pb2.ModelFallback:
-        """All of it."""
+        """The whole payload."""
         return self.raw.model_fallback
 
 
@@ -275,13 +275,13 @@ class SessionUpdated(Event):
 
     @property
     def payload(self) -> event_pb2.SessionUpdated:
-        """All of it."""
+        """The whole payload."""
         return self.raw.session_updated
 
 
 @dataclass(frozen=True)
 class TurnCompleted(Event):
-    """The turn ended in the ordinary way. `reason` is a name of `CompletionReason`."""
+    """The turn completed. `reason` is a name of `CompletionReason`."""
 
     type: ClassVar[Literal["turn_completed"]] = "turn_completed"
     reason: str
@@ -331,7 +331,7 @@ class QueuedMessageCancelled(Event):
 
 @dataclass(frozen=True)
 class QueuedMessageExpired(Event):
-    """A queued message's time passed before it was taken."""
+    """A queued message expired before it was taken."""
 
     type: ClassVar[Literal["queued_message_expired"]] = "queued_message_expired"
     queued_message_id: str
@@ -346,31 +346,31 @@ class QueuedMessageDropped(Event):
 
     @property
     def payload(self) -> event_pb2.QueuedMessageDropped:
-        """All of it."""
+        """The whole payload."""
         return self.raw.queued_message_dropped
 
 
 @dataclass(frozen=True)
 class ContextPruned(Event):
-    """Old tool results were cleared."""
+    """Old tool results were pruned."""
 
     type: ClassVar[Literal["context_pruned"]] = "context_pruned"
 
     @property
     def payload(self) -> event_pb2.ContextPruned:
-        """All of it."""
+        """The whole payload."""
         return self.raw.context_pruned
 
 
 @dataclass(frozen=True)
 class ContextRestored(Event):
-    """Cleared tool results are back."""
+    """Pruned tool results were restored."""
 
     type: ClassVar[Literal["context_restored"]] = "context_restored"
 
     @property
     def payload(self) -> event_pb2.ContextRestored:
-        """All of it."""
+        """The whole payload."""
         return self.raw.context_restored
 
 
@@ -382,7 +382,7 @@ class CompactionStarted(Event):
 
     @property
     def payload(self) -> event_pb2.CompactionStarted:
-        """All of it."""
+        """The whole payload."""
         return self.raw.compaction_started
 
 
@@ -394,49 +394,49 @@ class CompactionCompleted(Event):
 
     @property
     def payload(self) -> event_pb2.CompactionCompleted:
-        """All of it."""
+        """The whole payload."""
         return self.raw.compaction_completed
 
 
 @dataclass(frozen=True)
 class CompactionFailed(Event):
-    """A compaction was given up; nothing changed."""
+    """A compaction failed. Nothing changed."""
 
     type: ClassVar[Literal["compaction_failed"]] = "compaction_failed"
 
     @property
     def payload(self) -> event_pb2.CompactionFailed:
-        """All of it."""
+        """The whole payload."""
         return self.raw.compaction_failed
 
 
 @dataclass(frozen=True)
 class CompactionReverted(Event):
-    """A compaction was taken back."""
+    """A compaction was reverted."""
 
     type: ClassVar[Literal["compaction_reverted"]] = "compaction_reverted"
 
     @property
     def payload(self) -> event_pb2.CompactionReverted:
-        """All of it."""
+        """The whole payload."""
         return self.raw.compaction_reverted
 
 
 @dataclass(frozen=True)
 class ActionRequired(Event):
-    """Nothing goes on until the host acts, which this package does for the tools of the run."""
+    """The turn waits for the host. This package runs the calls of the run's tools."""
 
     type: ClassVar[Literal["action_required"]] = "action_required"
 
     @property
     def payload(self) -> event_pb2.ActionRequired:
-        """All of it."""
+        """The whole payload."""
         return self.raw.action_required
 
 
 @dataclass(frozen=True)
 class Thinking(Event):
-    """The model was called and has not answered yet."""
+    """The model was called and has not responded yet."""
 
     type: ClassVar[Literal["thinking"]] = "thinking"
     model: str
@@ -444,7 +444,7 @@ class Thinking(Event):
 
 @dataclass(frozen=True)
 class Notice(Event):
-    """A line for people. `code` is a name of `NoticeCode`."""
+    """A line for users. `code` is a name of `NoticeCode`."""
 
     type: ClassVar[Literal["notice"]] = "notice"
     code: str
@@ -590,6 +590,6 @@ TERMINAL = frozenset({"turn_completed", "turn_cancelled", "turn_failed"})
 
 
 def event_of(raw: event_pb2.Event) -> AnyEvent:
-    """The event as a class of its own."""
+    """Converts an event to the class of its kind."""
     reader = _READERS.get(raw.WhichOneof("payload") or "")
     return reader(raw) if reader else UnknownEvent(raw)

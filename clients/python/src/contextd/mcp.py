@@ -39,14 +39,14 @@ _loop = LoopThread("contextd-mcp")
 
 
 class McpServer:
-    """A connection to an MCP server. It is made anew with the next call when it was lost.
+    """A connection to an MCP server. A lost connection is opened again by the next call.
 
     Args:
         server: `http://` or `https://` address of a server that speaks streamable HTTP, or the command that starts a
             server that speaks over stdio: as one string, or as a list.
         headers: Headers of requests over HTTP, such as `Authorization`.
-        env: Variables of the command, beside a few of this process's own (those that MCP's SDK passes on).
-        cwd: The folder that the command runs in.
+        env: Variables of the command, in addition to those that MCP's SDK passes on from this process.
+        cwd: Working directory of the command.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class McpServer:
         self._connecting: asyncio.Lock | None = None
 
     def close(self) -> None:
-        """Ends the connection, and the process of a server over stdio."""
+        """Closes the connection. Stops the process of a server over stdio."""
         with contextlib.suppress(Exception):
             _loop.submit(self._close()).result(10)
 
@@ -80,7 +80,7 @@ class McpServer:
         return _loop.submit(self._definitions())
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
-        """Calls a tool; from any event loop."""
+        """Calls a tool. Can be called from any event loop."""
         return await asyncio.wrap_future(_loop.submit(self._call(name, arguments)))
 
     # --- What runs in the loop of its own ----------------------------------------------------------
@@ -103,7 +103,7 @@ class McpServer:
         except mcp.MCPError as error:
             raise ToolError(str(error)) from error
         except Exception:
-            # Whether the tool ran is not known, so the call is not made again; the model decides.
+            # It is not known whether the tool ran, so the call is not repeated; the model decides.
             await self._close()
             raise
         return output_of(result)
@@ -120,7 +120,7 @@ class McpServer:
                     self._client = await asyncio.wait_for(ready, CONNECT_SECONDS)
                 except asyncio.TimeoutError:
                     self._task.cancel()
-                    raise ContextdError(f"the MCP server {self._target} does not answer") from None
+                    raise ContextdError(f"the MCP server {self._target} does not respond") from None
             return self._client
 
     async def _hold(self, ready: asyncio.Future[mcp.Client], stop: asyncio.Event) -> None:
@@ -155,7 +155,7 @@ class McpServer:
 
 
 class McpTools(list[Tool]):
-    """The tools of a server; the connection lives until `close`, or to the end of the process."""
+    """The tools of a server. The connection stays open until `close` or the end of the process."""
 
     def __init__(self, server: McpServer, tools: list[Tool]) -> None:
         super().__init__(tools)
@@ -163,7 +163,7 @@ class McpTools(list[Tool]):
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         atexit.unregister(self.close)
         self.server.close()
 
@@ -186,18 +186,18 @@ def mcp_tools(
     needs_approval: bool | Callable[[str], bool] = False,
     max_output_chars: int | None = None,
 ) -> McpTools:
-    """Connects to an MCP server and gives its tools, for `tools=[*mcp_tools(...)]`.
+    """Connects to an MCP server and returns its tools, for `tools=[*mcp_tools(...)]`.
 
     Args:
-        server: Its address, or the command that starts it; see `McpServer`.
+        server: Address of the server, or the command that starts it; see `McpServer`.
         headers: Headers of requests over HTTP.
         env: Variables of the command.
-        cwd: The folder that the command runs in.
-        prefix: Put before the tools' names, where two servers use the same.
-        only: Only tools of these names.
-        timeout: Seconds after which a call is given up.
-        needs_approval: Ask a person first: always, or for which names.
-        max_output_chars: How much of an output the model gets to see.
+        cwd: Working directory of the command.
+        prefix: Prefix for the names of the tools, if two servers use the same names.
+        only: Names of the tools to include. Default: all.
+        timeout: Seconds after which a call is cancelled.
+        needs_approval: Require a person's approval: for all tools, or for these names.
+        max_output_chars: Maximum characters of an output that the model sees.
     """
     connection = McpServer(server, headers=headers, env=env, cwd=cwd)
     try:
@@ -224,7 +224,7 @@ def mcp_tools(
 
 
 async def mcp_tools_async(server: str | Sequence[str], **options: Any) -> McpTools:
-    """As `mcp_tools`, without blocking the event loop while the server starts."""
+    """The same as `mcp_tools`, but does not block the event loop while the server starts."""
     return await asyncio.get_running_loop().run_in_executor(None, lambda: mcp_tools(server, **options))
 
 
@@ -236,7 +236,7 @@ def _caller(connection: McpServer, name: str) -> Callable[..., Any]:
 
 
 def output_of(result: Any) -> ToolOutput:
-    """A result of MCP as the output of a tool."""
+    """Converts a result of MCP to the output of a tool."""
     pieces = [_piece(content) for content in result.content]
     if not pieces and result.structured_content is not None:
         pieces = [json.dumps(result.structured_content, ensure_ascii=False)]

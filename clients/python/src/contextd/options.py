@@ -1,4 +1,4 @@
-"""Settings of sessions and turns, as dictionaries with the names of the API. Times are seconds."""
+"""Settings of sessions and turns, as dictionaries with the names of the API. Durations are in seconds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STRATEGIES: dict[str, policy_pb2.CompactionStrategy.ValueType] = {
 
 
 class Limits(TypedDict, total=False):
-    """Bounds of a turn (`TurnLimits`)."""
+    """Limits of a turn (`TurnLimits`)."""
 
     max_steps: int
     max_output_tokens: int
@@ -61,7 +61,7 @@ class Limits(TypedDict, total=False):
 
 
 class Generation(TypedDict, total=False):
-    """How the model is to answer (`Generation`)."""
+    """Settings for the model's responses (`Generation`)."""
 
     temperature: float
     top_p: float
@@ -83,27 +83,27 @@ V = TypeVar("V")
 
 
 def chosen(name: str, value: str, choices: Mapping[str, V]) -> V:
-    """The value of a named choice. A `ValueError` for another one says which there are."""
+    """Returns the value of a named choice. Raises a `ValueError` that lists the choices for any other name."""
     if isinstance(value, str) and value in choices:
         return choices[value]
     raise ValueError(f"{name} is {value!r}; it is one of {', '.join(repr(each) for each in choices)}")
 
 
 def duration(seconds: float) -> Duration:
-    """Seconds as a duration."""
+    """Converts seconds to a duration."""
     made = Duration()
     made.FromNanoseconds(round(seconds * 1e9))
     return made
 
 
 def known_fields(name: str, values: Mapping[str, Any], kind: type) -> None:
-    """A `ValueError` for a field that there is not."""
+    """Raises a `ValueError` for an unknown field."""
     if unknown := [key for key in values if key not in kind.__annotations__]:
         raise ValueError(f"{name} has no {unknown[0]!r}; it takes {', '.join(kind.__annotations__)}")
 
 
 def limits_of(limits: LimitsLike) -> turn_pb2.TurnLimits:
-    """Limits as the API takes them."""
+    """Converts limits to the message of the API."""
     if isinstance(limits, turn_pb2.TurnLimits):
         return limits
     values: dict[str, Any] = dict(limits)
@@ -115,7 +115,7 @@ def limits_of(limits: LimitsLike) -> turn_pb2.TurnLimits:
 
 
 def generation_of(generation: GenerationLike) -> generation_pb2.Generation:
-    """How to answer, as the API takes it."""
+    """Converts generation settings to the message of the API."""
     if isinstance(generation, generation_pb2.Generation):
         return generation
     values: dict[str, Any] = dict(generation)
@@ -153,7 +153,7 @@ def session_of(
     metadata: Mapping[str, str] | None = None,
     ttl: float | None = None,
 ) -> session_pb2.Session:
-    """The configuration of a session as the API takes it."""
+    """Converts the configuration of a session to the message of the API."""
     return session_pb2.Session(
         model=model or "",
         system_prompt=instructions or "",

@@ -1,4 +1,4 @@
-"""How a turn ended."""
+"""The results of turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .v1 import error_pb2, event_pb2, message_pb2, turn_pb2, usage_pb2
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of all calls of a turn, compactions included."""
+    """Tokens of all model calls of a turn, including compactions."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -22,7 +22,7 @@ class Usage:
 
     @classmethod
     def of(cls, raw: usage_pb2.UsageTotals) -> Usage:
-        """The totals as the API gives them."""
+        """Converts the totals of the API."""
         return cls(
             raw.calls,
             raw.input_tokens,
@@ -45,16 +45,16 @@ class Failure:
 
     @classmethod
     def of(cls, raw: error_pb2.Failure) -> Failure:
-        """The failure as the API gives it."""
+        """Converts a failure of the API."""
         reason = enum_name(error_pb2.FailureReason, raw.reason, "FAILURE_REASON")
         return cls(reason, raw.message, raw.recoverable, raw)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a turn.
+    """The result of a turn.
 
-    `state` is `"COMPLETED"`, `"CANCELLED"` or `"FAILED"`; `reason` says why: a name of `CompletionReason` (`"STOP"`,
+    `state` is `"COMPLETED"`, `"CANCELLED"` or `"FAILED"`; `reason` is a name of `CompletionReason` (`"STOP"`,
     `"MAX_STEPS"`, ...), of `CancelCause`, or of `FailureReason`.
     """
 
@@ -77,7 +77,7 @@ class Result:
 
 
 def result_of(event: event_pb2.Event, texts: dict[str, str]) -> Result:
-    """The result of a terminal event. `texts` are the words of the assistant's messages by their ids."""
+    """Returns the result of a terminal event. `texts` has the text of the assistant messages by their ids."""
     failure = None
     if event.HasField("turn_completed"):
         raw = event.turn_completed.result

@@ -1,4 +1,4 @@
-"""Tools that run in the host: plain functions, with what the model and contextd have to know of them."""
+"""Tools that run in the host: functions with the definition that contextd and the model need."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .v1 import message_pb2, tool_pb2, turn_pb2, usage_pb2
 
 # Texts of one result; contextd keeps far less of it (120,000 characters by default) and refuses more than 3 MiB.
 MAX_RESULT_BYTES = 2 * 1024 * 1024
-# What contextd waits for beyond a tool's own time: a lost connection, a restart, the way there and back.
+# Additional time that contextd waits for a result, for lost connections, restarts and latency.
 MARGIN_SECONDS = 60.0
-# What contextd waits without being told (TurnLimits.tool_timeout).
+# The default time that contextd waits for a result (TurnLimits.tool_timeout).
 DEFAULT_SECONDS = 600.0
 MAX_SECONDS = 86_400.0
 
@@ -34,9 +34,9 @@ CATEGORIES: dict[str, usage_pb2.ContextCategory.ValueType] = {
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What a tool may know of its call. An argument of this type is filled in and not shown to the model.
+    """The call that a tool runs for. An argument of this type is filled in and not part of the schema.
 
-    `call_id` is a good idempotency key: a call that was begun by a host that died is run again by the next one.
+    Use `call_id` as an idempotency key: a call that a crashed host had started is run again by the next host.
     """
 
     session_id: str
@@ -49,7 +49,7 @@ class ToolContext:
 
 @dataclass(frozen=True)
 class ToolOutput:
-    """What a tool gives beyond text: media, several parts, or an error with parts."""
+    """Output of a tool other than text: media, several parts, or an error with parts."""
 
     parts: Piece | Iterable[Piece]
     is_error: bool = False
@@ -66,7 +66,7 @@ class Approval:
 
 @dataclass(frozen=True)
 class ApprovalRequest:
-    """A call that waits for a person."""
+    """A call that waits for approval."""
 
     session_id: str
     turn_id: str
@@ -100,7 +100,7 @@ class Tool:
     context_first: bool = field(default=False, repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself."""
+        """Calls the function."""
         return self.function(*args, **kwargs)
 
     @property
@@ -109,7 +109,7 @@ class Tool:
         return inspect.iscoroutinefunction(self.function)
 
     def bind(self, arguments_json: str, context: ToolContext) -> Callable[[], Any]:
-        """The call, ready to be made. Raises what is wrong with the arguments."""
+        """Returns the call, ready to be run. Raises an exception if the arguments are invalid."""
         arguments = json.loads(arguments_json or "{}")
         if not isinstance(arguments, dict):
             raise TypeError("the arguments are not a JSON object")
@@ -122,7 +122,7 @@ class Tool:
         return lambda: self.function(**arguments)
 
     def to_proto(self) -> tool_pb2.Tool:
-        """The definition as contextd takes it."""
+        """Converts the definition to the message of the API."""
         definition = tool_pb2.Tool(
             name=self.name,
             description=self.description,
@@ -140,7 +140,7 @@ class Tool:
         return definition
 
     def _server_seconds(self) -> float | None:
-        """How long contextd waits. This process ends the call sooner; a person is given the usual time."""
+        """How long contextd waits for the result. This process ends the call earlier. Approvals use the default."""
         if self.timeout is None:
             return None
         seconds = min(self.timeout + MARGIN_SECONDS, MAX_SECONDS)
@@ -188,16 +188,16 @@ def tool(
     The name is the function's, the description its docstring, and the schema comes from its type hints.
 
     Args:
-        name: What the model calls it, if not by the function's name.
-        description: What it does and when to use it, if not by the docstring.
+        name: Name for the model. Default: the function's name.
+        description: What the tool does and when to use it. Default: the docstring.
         schema: JSON schema of the arguments, which are then passed as they come. If the first parameter is of type
             `ToolContext`, the context is passed as well.
-        timeout: Seconds after which the call is given up; the model is told so.
-        needs_approval: Ask a person first.
-        strict: Ask the provider to hold the arguments to the schema.
-        category: Where the statistics of the context count the definition.
-        deferred: Known to the host but not sent to the model.
-        max_output_chars: How much of the output the model gets to see.
+        timeout: Seconds after which the call is cancelled. The model gets an error result.
+        needs_approval: Require a person's approval.
+        strict: Request that the provider enforces the schema of the arguments.
+        category: Category of the definition in the context statistics.
+        deferred: The definition is not sent to the model.
+        max_output_chars: Maximum characters of the output that the model sees.
     """
 
     def make(made_of: Callable[..., Any]) -> Tool:
@@ -221,7 +221,7 @@ def tool(
 
 
 def tools_by_name(tools: Iterable[ToolLike]) -> dict[str, Tool]:
-    """Tools and plain functions as tools, by name."""
+    """Converts functions to tools. Returns the tools by name."""
     found: dict[str, Tool] = {}
     for each in tools:
         made = each if isinstance(each, Tool) else tool(each)
@@ -232,12 +232,12 @@ def tools_by_name(tools: Iterable[ToolLike]) -> dict[str, Tool]:
 
 
 def tool_set(tools: Mapping[str, Tool]) -> tool_pb2.ToolSet:
-    """The tools as contextd takes them."""
+    """Converts tools to the message of the API."""
     return tool_pb2.ToolSet(host_tools=[each.to_proto() for each in tools.values()])
 
 
 def success(call_id: str, output: Any) -> message_pb2.ToolResult:
-    """The result of a tool that returned."""
+    """Returns the result of a successful call."""
     is_error = False
     if isinstance(output, ToolOutput):
         is_error = output.is_error
@@ -250,7 +250,7 @@ def success(call_id: str, output: Any) -> message_pb2.ToolResult:
 
 
 def failure(call_id: str, error: BaseException | str) -> message_pb2.ToolResult:
-    """The result of a tool that failed. The model is told why, and may try something else."""
+    """Returns the result of a failed call. The model reads the cause and can react to it."""
     if isinstance(error, (str, ToolError)):
         text = str(error)
     else:
@@ -287,7 +287,7 @@ def _cut(parts: list[message_pb2.Part]) -> list[message_pb2.Part]:
 
 
 def context_of(session_id: str, turn_id: str, pending: turn_pb2.PendingCall) -> ToolContext:
-    """What a tool may know of a call that waits for it."""
+    """Returns the context of a pending call."""
     deadline = pending.deadline.ToDatetime(timezone.utc) if pending.HasField("deadline") else None
     call = pending.call
     return ToolContext(session_id, turn_id, call.call_id, call.tool_name, deadline, pending.arguments_edited)

@@ -1,4 +1,4 @@
-"""Bring your own loop: prompts in the shape of a vendor's SDK, and answers of that SDK as messages and usage.
+"""Bring your own loop: prompts in the format of a vendor's SDK, and its responses as messages and usage.
 
 prompt = session.prepare(format="openai")
 answer = openai.chat.completions.create(**prompt.request)
@@ -19,7 +19,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True)
 class Prompt:
-    """The next prompt, made to fit.
+    """The next prompt, which fits the context window.
 
     `request` is the body of the vendor's request, ready to be passed to its SDK as keyword arguments; for the format
     `"neutral"` it is empty, and `raw` has the messages.
@@ -40,7 +40,7 @@ def prompt_of(
     body: bytes | None,
     stream: bool,
 ) -> Prompt:
-    """The prompt. `body` is the content of `request_blob`, where the prompt is that large."""
+    """Converts a prompt of the API. `body` is the content of `request_blob`, if the prompt is in a blob."""
     raw = answer.prompt
     text = body.decode() if body is not None else raw.request_json
     request: JsonObject = json.loads(text) if text else {}
@@ -52,14 +52,14 @@ def prompt_of(
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said, in its vendor's shape, and what it used."""
+    """A model's response in the vendor's format, and its usage."""
 
     messages: list[Any]
     usage: usage_pb2.Usage | None
 
 
 def answer_of(format: str, response: Any) -> Answer:
-    """Reads the response of a vendor's SDK: an object of the SDK, or the same as a dictionary."""
+    """Reads the response of a vendor's SDK, as an object or as a dictionary."""
     reader = _READERS.get(format)
     if reader is None:
         raise ValueError(f"no responses of format {format!r} are known: append messages and record usage by themselves")

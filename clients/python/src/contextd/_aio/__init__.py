@@ -1,1 +1,1 @@
-"""The face for programs with asyncio."""
+"""The API for programs with asyncio."""

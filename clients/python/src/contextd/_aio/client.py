@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 
 from .._core import operations as ops
-from .._core.blobs import upload
 from .._core.settings import settings
 from ..content import Input, Media, input_message
 from ..errors import SessionAlreadyExistsError, SessionNotFoundError
 from ..options import GenerationLike, LimitsLike, session_of
 from ..tools import ToolLike, tool_set, tools_by_name
-from ..v1 import blob_service_pb2, model_pb2, policy_pb2, session_pb2
+from ..v1 import model_pb2, policy_pb2, session_pb2
+from .blobs import get_blob, put_blob
 from .run import Host
 from .session import AsyncSession
 from .transport import Transport
@@ -28,10 +27,10 @@ class AsyncContextd:
         api_key: Default: `CONTEXTD_API_KEY`.
         ca_file: Certificate authorities (PEM) of the server. Default: `CONTEXTD_CA_FILE`, else those of gRPC.
         cert_file: A client certificate (PEM). Default: `CONTEXTD_CERT_FILE`.
-        key_file: Its private key (PEM). Default: `CONTEXTD_KEY_FILE`.
-        timeout: Seconds that a call is tried for; runs of turns go by `reconnect_for`.
-        reconnect_for: Seconds without any server after which a run or a watch is given up.
-        max_parallel_tools: Tools that run at the same time.
+        key_file: The private key of the certificate (PEM). Default: `CONTEXTD_KEY_FILE`.
+        timeout: Seconds for which a call is retried. Runs of turns use `reconnect_for` instead.
+        reconnect_for: Seconds without a reachable server after which a run or a watch fails.
+        max_parallel_tools: Maximum number of tools that run at the same time.
     """
 
     def __init__(
@@ -47,10 +46,8 @@ class AsyncContextd:
         max_parallel_tools: int = 32,
     ) -> None:
         found = settings(os.environ, url, api_key, ca_file, cert_file, key_file)
-        self._timeout = timeout
         self._transport = Transport(found, timeout)
-        self._host = Host(self._transport, max_parallel_tools)
-        self._reconnect_for = reconnect_for
+        self._host = Host(self._transport, max_parallel_tools, reconnect_for)
 
     async def __aenter__(self) -> AsyncContextd:
         return self
@@ -59,7 +56,7 @@ class AsyncContextd:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections. Turns that run go on."""
+        """Closes the connections. Running turns continue on the server."""
         await self._host.close()
         await self._transport.close()
 
@@ -78,19 +75,19 @@ class AsyncContextd:
         metadata: Mapping[str, str] | None = None,
         ttl: float | None = None,
     ) -> AsyncSession:
-        """Opens a session, or creates it. What is given here is in force afterwards, also where the session existed.
+        """Opens a session, or creates it. The settings given here also change a session that exists.
 
         Args:
-            id: Your own id of the conversation. Default: a new session with an id of the server's.
-            model: The model, `PROVIDER/MODEL`. Default: the server's.
-            instructions: What precedes every prompt.
-            tools: The tools of its turns: functions, or what `@tool` and `mcp_tools` make.
-            pinned: Texts by name that follow the instructions and that no compaction touches.
-            limits: Bounds of its turns.
-            generation: How the model is to answer.
-            policy: Name of the policy of the context.
-            policy_overrides: Changes to that policy.
-            metadata: Your labels.
+            id: Id of the session, chosen by you. Default: a new session with an id chosen by the server.
+            model: Model reference, `PROVIDER/MODEL`. Default: the server's default model.
+            instructions: System prompt, at the beginning of every prompt.
+            tools: Tools of the session's turns: functions, or tools made by `@tool` or `mcp_tools`.
+            pinned: Texts by name, which follow the instructions and are not changed by compactions.
+            limits: Limits of the session's turns.
+            generation: Settings for the model's responses.
+            policy: Name of the context policy.
+            policy_overrides: Changes to the policy for this session.
+            metadata: Labels of the session.
             ttl: Seconds without use after which the session is deleted.
         """
         tools = list(tools) if tools is not None else None
@@ -106,7 +103,7 @@ class AsyncContextd:
             metadata=metadata,
             ttl=ttl,
         )
-        return AsyncSession(self, await self._open(id, config), tools)
+        return AsyncSession(self._host, await self._open(id, config), tools)
 
     async def _open(self, session_id: str | None, config: session_pb2.Session) -> session_pb2.Session:
         if session_id is None:
@@ -123,11 +120,11 @@ class AsyncContextd:
             return await self._transport.call(opening)
 
     def sessions(self) -> AsyncIterator[session_pb2.Session]:
-        """All sessions, the last updated first."""
+        """Lists all sessions, most recently updated first."""
         return self._transport.items(ops.list_sessions())
 
     def models(self, provider: str = "") -> AsyncIterator[model_pb2.Model]:
-        """The models that sessions can use."""
+        """Lists the models that sessions can use."""
         return self._transport.items(ops.list_models(provider))
 
     async def count_tokens(
@@ -139,28 +136,15 @@ class AsyncContextd:
         tools: Iterable[ToolLike] | None = None,
         exact: bool = False,
     ) -> int:
-        """Tokens of a prompt of these."""
+        """Counts the tokens of a prompt with this content."""
         offered = tools_by_name(tools) if tools is not None else None
         operation = ops.count_tokens([input_message(content)], model, "", instructions, offered, exact)
         return (await self._transport.call(operation)).total.tokens
 
     async def put_blob(self, data: bytes, media_type: str) -> Media:
-        """Stores content that is too large for a message; use what it gives as a part of the input."""
-
-        async def put(left: float) -> Media:
-            stub = self._transport.pick("BlobService")
-            answer = await stub.PutBlob(upload(data, media_type), metadata=self._transport.metadata, timeout=left)
-            return Media(media_type, blob_id=answer.blob.blob_id)
-
-        return await self._transport.again(put, time.monotonic() + self._timeout)
+        """Stores content that is too large for a message. Use the returned value as a part of the input."""
+        return await put_blob(self._transport, data, media_type)
 
     async def get_blob(self, blob_id: str) -> bytes:
-        """Reads stored content, such as the whole output of a tool that was cut."""
-
-        async def get(left: float) -> bytes:
-            stub = self._transport.pick("BlobService")
-            request = blob_service_pb2.GetBlobRequest(blob_id=blob_id)
-            pieces = stub.GetBlob(request, metadata=self._transport.metadata, timeout=left)
-            return b"".join([piece.chunk async for piece in pieces])
-
-        return await self._transport.again(get, time.monotonic() + self._timeout)
+        """Reads stored content, such as the full output of a tool whose result was cut."""
+        return await get_blob(self._transport, blob_id)

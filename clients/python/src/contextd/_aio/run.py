@@ -44,27 +44,28 @@ from .transport import Transport, problem_from
 
 OnApproval = Callable[[ApprovalRequest], "bool | Approval | Awaitable[bool | Approval]"]
 Report = Callable[[float], list[Action]]
-# Events of a stream that wait for a caller that is slow.
+# Maximum events of a stream that wait for a slow caller.
 WAITING_EVENTS = 256
 SUBMIT_SECONDS = 30.0
-# Calls that ended are remembered for as long as so many newer ones leave room.
+# Number of calls that are remembered. The oldest ended calls are forgotten first.
 REMEMBERED = 10_000
 
 
 class Host:
-    """What all runs of a client share: connections, threads for plain functions, and the calls that were begun."""
+    """Shared by all runs of a client: connections, limits, threads for plain functions, the calls that were started."""
 
-    def __init__(self, transport: Transport, max_parallel_tools: int) -> None:
+    def __init__(self, transport: Transport, max_parallel_tools: int, reconnect_for: float) -> None:
         self.transport = transport
+        self.reconnect_for = reconnect_for
         self.threads = ThreadPoolExecutor(max_parallel_tools, thread_name_prefix="contextd-tool")
         self.closed = False
-        # `None` for calls that are closed: it is enough to know that they were begun.
+        # `None` for closed calls, of which only the start is remembered.
         self._calls: OrderedDict[tuple[str, str], asyncio.Task[message_pb2.ToolResult] | None] = OrderedDict()
         self._dropped: weakref.WeakSet[asyncio.Task[message_pb2.ToolResult]] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Starts something that ends with the client at the latest."""
+        """Starts a task that is cancelled when the client is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -73,7 +74,7 @@ class Host:
     def run_call(
         self, session_id: str, tool: Tool, pending: turn_pb2.PendingCall, context: ToolContext
     ) -> asyncio.Task[message_pb2.ToolResult]:
-        """The call, which runs or ran already, else a new one: none is begun twice in this process."""
+        """Starts the call, or returns the task of an earlier start: no call is started twice in this process."""
         key = (session_id, pending.call.call_id)
         found = self._calls.get(key)
         if found is None and key in self._calls:
@@ -84,12 +85,12 @@ class Host:
         return found
 
     def drop_call(self, call: asyncio.Task[message_pb2.ToolResult]) -> None:
-        """Cancels a call whose result is not wanted any more."""
+        """Cancels a call whose result is no longer needed."""
         self._dropped.add(call)
         call.cancel()
 
     def forget_call(self, session_id: str, call_id: str) -> None:
-        """Keeps no more of a closed call than that it was begun."""
+        """Releases the result of a closed call. That the call was started is remembered."""
         if (session_id, call_id) in self._calls:
             self._calls[session_id, call_id] = None
 
@@ -120,7 +121,7 @@ class Host:
             return failure(call_id, error)
 
     async def close(self) -> None:
-        """Ends what runs; functions in threads are not waited for."""
+        """Cancels all tasks. Does not wait for functions in threads."""
         self.closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -134,7 +135,7 @@ async def _forgotten(call_id: str) -> message_pb2.ToolResult:
 
 
 class AsyncStream(AsyncIterator[AnyEvent]):
-    """Events as they come. Each one once, over as many connections as it takes."""
+    """A stream of events, each delivered once, over any number of connections."""
 
     def __init__(self, host: Host, stream: EventStream) -> None:
         self._host = host
@@ -148,11 +149,11 @@ class AsyncStream(AsyncIterator[AnyEvent]):
         self._left = False
 
     def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        """Itself."""
+        """Returns the stream."""
         return self
 
     async def __anext__(self) -> AnyEvent:
-        """The next event."""
+        """Returns the next event."""
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -162,31 +163,31 @@ class AsyncStream(AsyncIterator[AnyEvent]):
         return self._events.popleft()
 
     async def __aenter__(self) -> Any:
-        """Itself; it is left at the end of the block."""
+        """Returns the stream, which is closed at the end of the block."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leaves the stream."""
+        """Closes the stream."""
         await self.close()
 
     def __del__(self) -> None:
-        # The reader knows the queue, not this: a loop that was left gives its connection back.
+        # The reader refers only to the queue, so an abandoned stream is collected and its connection closed.
         reader = getattr(self, "_reader", None)
         if reader is not None and not reader.get_loop().is_closed():
             reader.cancel()
 
     @property
     def cursor(self) -> int:
-        """The newest seq that was handled: `after_seq` to go on from here."""
+        """The newest seq that was handled. Pass it as `after_seq` to resume from here."""
         return self._stream.cursor
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was made anew."""
+        """Number of reconnects."""
         return self._stream.reconnects
 
     async def close(self) -> None:
-        """Leaves. A turn goes on without its reader; `session.resume` comes back to it."""
+        """Closes the stream. The turn continues without a reader; `session.resume` attaches to it again."""
         self._leave()
 
     def _leave(self) -> None:
@@ -199,7 +200,7 @@ class AsyncStream(AsyncIterator[AnyEvent]):
             self._reader = None
 
     async def _advance(self) -> None:
-        """Waits for one thing and does what follows from it."""
+        """Waits for one report or deadline and performs the actions that follow from it."""
         if not self._started:
             self._started = True
             self._do(self._stream.start(time.monotonic()))
@@ -277,14 +278,14 @@ async def read(host: Host, stream: EventStream, reports: asyncio.Queue[Report], 
 class AsyncWatch(AsyncStream):
     """The events of a session."""
 
-    def __init__(self, host: Host, request: StreamRequest, reconnect_for: float) -> None:
-        super().__init__(host, EventStream(request, reconnect_for, random.random()))
+    def __init__(self, host: Host, request: StreamRequest) -> None:
+        super().__init__(host, EventStream(request, host.reconnect_for, random.random()))
 
 
 class AsyncRun(AsyncStream):
-    """A turn. Iterate for its events, or await its `result()`; both run the tools that the model calls.
+    """A run of a turn. Iterate for its events, or await its `result()`. Both run the tools that the model calls.
 
-    The turn starts with the first of these.
+    The turn starts when the first of them is used.
     """
 
     def __init__(
@@ -292,19 +293,18 @@ class AsyncRun(AsyncStream):
         host: Host,
         request: StreamRequest,
         tools: dict[str, Tool],
-        reconnect_for: float,
         on_approval: OnApproval | None,
     ) -> None:
-        self._turn = TurnStream(request, tools, reconnect_for, on_approval is not None, random.random())
+        self._turn = TurnStream(request, tools, host.reconnect_for, on_approval is not None, random.random())
         super().__init__(host, self._turn)
         self._on_approval = on_approval
         self._running: dict[str, asyncio.Task[message_pb2.ToolResult]] = {}
-        # That the request was admitted, or never will be.
+        # Set when the request was admitted, or can no longer be admitted.
         self._settled = asyncio.Event()
 
     @property
     def turn_id(self) -> str:
-        """The turn; empty until it was admitted."""
+        """Id of the turn. Empty until the request is admitted."""
         return self._turn.turn_id
 
     @property
@@ -313,9 +313,9 @@ class AsyncRun(AsyncStream):
         return self._turn.session_id
 
     async def result(self) -> Result:
-        """What came of the turn, when it has ended. Events that were not read are passed over.
+        """Waits for the end of the turn and returns its result. Skips events that were not read.
 
-        Raises `TurnFailedError` for a turn that failed. One that was cancelled has a result, of state `"CANCELLED"`.
+        Raises `TurnFailedError` if the turn failed. A cancelled turn has a result with state `"CANCELLED"`.
         """
         async for _ in self:
             pass
@@ -330,19 +330,19 @@ class AsyncRun(AsyncStream):
         return result
 
     async def text(self) -> AsyncIterator[str]:
-        """The words of the answer as they come, without the other events."""
+        """Streams only the text of the response."""
         async for event in self:
             if isinstance(event, TextDelta):
                 yield event.text
 
     async def cancel(self, reason: str = "") -> None:
-        """Cancels the turn, or withdraws its input while that waits for another turn.
+        """Cancels the turn. If its input is still queued behind another turn, withdraws the input.
 
-        Before the request was admitted there is nothing to cancel yet: this waits for it, at most for the client's
-        `timeout`, so that another task has to read the run meanwhile.
+        Waits until the request is admitted, at most for the client's `timeout`. Another task must read the run during
+        this time.
 
         Args:
-            reason: Why, for the log and the event.
+            reason: Reason, for the log and the event.
         """
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._settled.wait(), self._host.transport.timeout)
@@ -354,11 +354,11 @@ class AsyncRun(AsyncStream):
             withdrawn = await call(withdraw(turn.session_id, turn.queued_id))
             if withdrawn.state == queue_pb2.QUEUED_MESSAGE_STATE_CANCELLED:
                 return
-        # Its own turn, or the one that took the input.
+        # The turn of this run, or the turn that took its input.
         await call(cancel_turn(turn.session_id, turn.turn_id or turn.live_turn, False, reason))
 
     async def _text_of(self, message_id: str) -> str:
-        """The words of a message that was committed before this run took the turn up."""
+        """The text of a message that was committed before this run attached to the turn."""
         async for message in self._host.transport.items(list_messages(self.session_id, "all", True, 0)):
             if message.id == message_id:
                 return message.text

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def problem_from(error: grpc.aio.AioRpcError) -> Problem:
-    """What a failed call says."""
+    """The error of a failed call."""
     return problem_of(error.code(), error.details(), error.trailing_metadata())
 
 
@@ -52,19 +52,19 @@ class Transport:
             self._stubs.append({name: stub(channel) for name, stub in parts.STUBS.items()})
 
     def pick(self, service: str) -> Any:
-        """The stub to use now: hosts take turns."""
+        """Returns the stub of the next host, in rotation."""
         if not self._stubs:
             self._connect()
         self._next = (self._next + 1) % len(self._stubs)
         return self._stubs[self._next][service]
 
     async def call(self, operation: Operation[T], timeout: float | None = None) -> T:
-        """Makes a unary call, again for as long as `timeout` where that may help."""
+        """Makes a unary call. Retries transient errors until `timeout`."""
         ends = time.monotonic() + (self.timeout if timeout is None else timeout)
         return await self.again(lambda left: self.once(operation, left), ends)
 
     async def again(self, attempt: Callable[[float], Awaitable[T]], ends: float) -> T:
-        """Makes an attempt until `ends`, for as long as another one may help."""
+        """Repeats an attempt after transient errors, until `ends`."""
         await self._contact(ends)
         failures, known = 0, None
         while True:
@@ -75,7 +75,7 @@ class Transport:
                 wait = delay(failures, problem.retry_after, random.random())
                 again = may_pass(problem) or problem.reason == "RATE_LIMITED"
                 if problem.reason or problem.code != "DEADLINE_EXCEEDED":
-                    known = problem  # says more than that the time is up
+                    known = problem  # more specific than the timeout
                 if not again or time.monotonic() + wait >= ends:
                     raise error_of(known or problem) from error
                 self.failed(problem, ends - time.monotonic())
@@ -86,7 +86,7 @@ class Transport:
             await asyncio.sleep(wait)
 
     async def _contact(self, ends: float) -> None:
-        """Waits for the first connection of this client; a server that was reached once is waited for by each call."""
+        """Waits for the first connection of this client. Later outages are handled by the retries of each call."""
         if self._reached:
             return
         if not self._stubs:
@@ -103,11 +103,11 @@ class Transport:
         self._reached = True
 
     def failed(self, problem: Problem, seconds: float) -> None:
-        """A call or a stream failed in passing: the first failure of an outage is logged."""
+        """Records a transient failure. The first failure of an outage is logged."""
         self._outage.failed(problem, seconds)
 
     def answered(self) -> None:
-        """The server answered."""
+        """Records a response of the server."""
         self._outage.answered()
 
     async def once(self, operation: Operation[T], timeout: float) -> T:
@@ -116,7 +116,7 @@ class Transport:
         return operation.decode(await method(operation.request, timeout=timeout, metadata=self.metadata))
 
     async def items(self, listing: Listing[T], limit: int | None = None) -> AsyncIterator[T]:
-        """What is in a list, read page by page as it is used."""
+        """Iterates over a list, which is read page by page."""
         token, left = "", limit
         while left is None or left > 0:
             page, token = await self.call(listing.page(token))

@@ -1,1 +1,1 @@
-"""What both faces share: no sockets, no threads, no clock."""
+"""Shared by both APIs: no sockets, no threads, no clock."""

@@ -1,4 +1,4 @@
-"""What a stream asks its shell to do. The shell does it and reports back by the method that is named here."""
+"""The actions that a stream requests from its shell. The shell reports the outcome by the method named here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Open:
 
 @dataclass(frozen=True)
 class Close:
-    """Give that stream up: it has been silent for too long, or is not needed any more."""
+    """Close the stream: it was silent for too long, or is no longer needed."""
 
     connection: int
 
@@ -39,14 +39,14 @@ class RunTool:
 
 @dataclass(frozen=True)
 class DropTool:
-    """The result of this call is not wanted any more: stop it if that is possible."""
+    """The result of this call is no longer needed: stop the tool if possible."""
 
     call_id: str
 
 
 @dataclass(frozen=True)
 class ForgetCall:
-    """This call is closed: its result is not needed any more."""
+    """This call is closed: its result is no longer needed."""
 
     call_id: str
 
@@ -68,16 +68,16 @@ class Submit:
 
 @dataclass(frozen=True)
 class Emit:
-    """Give an event to the caller."""
+    """Yield an event to the caller."""
 
     event: AnyEvent
 
 
 @dataclass(frozen=True)
 class Finish:
-    """It is over. `result` is `None` for streams that are not about one turn.
+    """End the stream. `result` is `None` for streams that are not limited to one turn.
 
-    `unseen` is the message whose words the result is to have, where it came before this stream began.
+    `unseen` is the id of the message whose text belongs to the result, if it was committed before this stream began.
     """
 
     result: Result | None
@@ -86,7 +86,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Fail:
-    """It is over: raise this."""
+    """End the stream with this exception."""
 
     error: Exception
 

@@ -1,4 +1,4 @@
-"""What a host's answer about a call means. Only an explicit yes lets the call run."""
+"""The decisions of approval callbacks. Only an explicit approval lets a call run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from ..tools import Approval
 
-# The reason that the model reads where the host gave no usable answer. Details are for the host's log.
+# The reason that the model reads if the callback returned no valid decision. The details are logged.
 NOT_DECIDED = "The host did not approve this call: its approval callback failed."
 
 
 class InvalidApprovalError(TypeError):
-    """An approval callback returned something that is neither a yes nor a no."""
+    """An approval callback returned a value that is not a decision."""
 
 
 def decision_of(answer: Any) -> Approval:

@@ -1,4 +1,4 @@
-"""What channels of both faces are made of."""
+"""The parts of channels for both APIs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STUBS: dict[str, Any] = {
 
 
 def options() -> list[tuple[str, Any]]:
-    """The options of a channel. Each client has connections of its own."""
+    """The options of a channel. Clients do not share connections."""
     return [*channel_options(USER_AGENT), ("grpc.use_local_subchannel_pool", 1)]
 
 

@@ -1,4 +1,4 @@
-"""What this package logs, under the logger `contextd`: failures that the host's developer has to see."""
+"""The log messages of the logger `contextd`: failures that the developer of the host must see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger("contextd")
 
 
 def log_failed_tool(context: ToolContext, error: BaseException) -> None:
-    """A tool raised. The model reads one line of it; a `ToolError` is meant for the model alone."""
+    """Logs an exception of a tool, except a `ToolError`. The model reads only one line of it."""
     if not isinstance(error, ToolError):
         log.error(
             "tool %s failed (call %s, session %s)",
@@ -24,7 +24,7 @@ def log_failed_tool(context: ToolContext, error: BaseException) -> None:
 
 
 def log_failed_approval(request: ApprovalRequest, error: BaseException) -> None:
-    """An approval callback raised, or gave no decision."""
+    """Logs that an approval callback raised an exception or returned no decision."""
     log.error(
         "call %s of tool %s was denied: the approval callback failed (session %s)",
         request.call_id,
@@ -35,7 +35,7 @@ def log_failed_approval(request: ApprovalRequest, error: BaseException) -> None:
 
 
 class Outage:
-    """Whether the server answers: the first failure is logged, and the first answer after it."""
+    """Tracks an outage: its first failure and the first response after it are logged."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -49,7 +49,7 @@ class Outage:
             log.warning("contextd at %s does not answer (%s); trying again for up to %.0f s", self._url, cause, seconds)
 
     def answered(self) -> None:
-        """It answered."""
+        """Records a response of the server."""
         if self._lasts:
             self._lasts = False
             log.info("contextd at %s answers again", self._url)

@@ -1,4 +1,4 @@
-"""The unary calls: what is asked, and what is made of the answer. Both faces make them in the same way."""
+"""The unary calls: their requests and how their responses are decoded, for both APIs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PAGE = 100
 
 @dataclass(frozen=True)
 class Operation(Generic[T]):
-    """One call. Each may be repeated: reads by nature, writes by their request_id."""
+    """A call. It can be repeated: reads have no effect, and writes have a request_id."""
 
     service: str
     method: str
@@ -111,7 +111,7 @@ def fork_session(session_id: str, at_seq: int, new_session_id: str | None) -> Op
 
 
 def list_sessions() -> Listing[session_pb2.Session]:
-    """All sessions, the last updated first."""
+    """Lists all sessions, most recently updated first."""
 
     def page(token: str) -> Operation[tuple[list[session_pb2.Session], str]]:
         request = session_service_pb2.ListSessionsRequest(page_size=PAGE, page_token=token)
@@ -198,7 +198,7 @@ def execute_turn(
 
 
 def get_turn(session_id: str, turn_id: str) -> Operation[turn_pb2.Turn]:
-    """Reads a turn."""
+    """Returns a turn."""
     request = turn_service_pb2.GetTurnRequest(session_id=session_id, turn_id=turn_id)
     return Operation("TurnService", "GetTurn", request, lambda answer: answer.turn)
 
@@ -273,7 +273,7 @@ def enqueue(
 
 
 def list_queued(session_id: str) -> Listing[queue_pb2.QueuedMessage]:
-    """The messages that wait, the next one first."""
+    """Lists the waiting messages, in the order in which they will be taken."""
 
     def page(token: str) -> Operation[tuple[list[queue_pb2.QueuedMessage], str]]:
         request = queue_service_pb2.ListQueuedMessagesRequest(session_id=session_id, page_size=PAGE, page_token=token)
@@ -285,7 +285,7 @@ def list_queued(session_id: str) -> Listing[queue_pb2.QueuedMessage]:
 
 
 def withdraw(session_id: str, queued_message_id: str) -> Operation[queue_pb2.QueuedMessage]:
-    """Withdraws a message that waits."""
+    """Withdraws a waiting message."""
     request = queue_service_pb2.CancelQueuedMessageRequest(
         session_id=session_id, queued_message_id=queued_message_id, request_id=new_id()
     )
@@ -293,7 +293,7 @@ def withdraw(session_id: str, queued_message_id: str) -> Operation[queue_pb2.Que
 
 
 def clear_queue(session_id: str) -> Operation[list[str]]:
-    """Withdraws all messages that wait."""
+    """Withdraws all waiting messages and returns their ids."""
     request = queue_service_pb2.ClearQueueRequest(session_id=session_id, request_id=new_id())
     return Operation("QueueService", "ClearQueue", request, lambda answer: list(answer.cancelled_message_ids))
 
@@ -302,7 +302,7 @@ def clear_queue(session_id: str) -> Operation[list[str]]:
 
 
 def stats(session_id: str, model: str, text: bool) -> Operation[context_service_pb2.GetContextStatsResponse]:
-    """What fills the window."""
+    """Returns the statistics of the context window."""
     style = context_service_pb2.STATS_FORMAT_TEXT if text else context_service_pb2.STATS_FORMAT_UNSPECIFIED
     request = context_service_pb2.GetContextStatsRequest(session_id=session_id, model=model, format=style)
     return Operation("ContextService", "GetContextStats", request, lambda answer: answer)
@@ -317,7 +317,7 @@ def compact(
     wait: bool,
     validate_only: bool,
 ) -> Operation[context_pb2.Compaction]:
-    """Compacts now."""
+    """Compacts the context."""
     request = context_service_pb2.CompactRequest(
         session_id=session_id,
         request_id=new_id(),
@@ -345,7 +345,7 @@ def list_compactions(session_id: str) -> Listing[context_pb2.Compaction]:
 
 
 def revert_compaction(session_id: str, compaction_id: str) -> Operation[context_pb2.Compaction]:
-    """Takes the newest compaction back."""
+    """Reverts the newest compaction."""
     request = context_service_pb2.RevertCompactionRequest(
         session_id=session_id, compaction_id=compaction_id, request_id=new_id()
     )
@@ -358,7 +358,7 @@ def prepare(
     model: str,
     apply_queued: bool,
 ) -> Operation[context_service_pb2.PrepareContextResponse]:
-    """Makes the next prompt."""
+    """Prepares the next prompt."""
     request = context_service_pb2.PrepareContextRequest(
         session_id=session_id,
         request_id=new_id(),
@@ -408,7 +408,7 @@ def count_tokens(
 
 
 def list_models(provider: str) -> Listing[model_pb2.Model]:
-    """The models that sessions can use."""
+    """Lists the models that sessions can use."""
 
     def page(token: str) -> Operation[tuple[list[model_pb2.Model], str]]:
         request = model_service_pb2.ListModelsRequest(page_size=PAGE, page_token=token, provider=provider)

@@ -1,4 +1,4 @@
-"""JSON schemas of functions, from their type hints and docstrings; and arguments back from JSON."""
+"""JSON schemas of functions from their type hints and docstrings, and their arguments from JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a function takes: the schema for the model, and how to call it."""
+    """The parameters of a function: their schema for the model, and how to call it."""
 
     schema: Schema
     parameters: tuple[Parameter, ...]
@@ -44,7 +44,7 @@ class Signature:
 
 
 def signature_of(function: Callable[..., Any], context_type: type) -> Signature:
-    """Reads a function. An argument of `context_type` is not the model's to give."""
+    """Reads the parameters of a function. One of `context_type` is not part of the schema."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -165,7 +165,7 @@ def _is_json(value: Any) -> bool:
 
 
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that the model wrote, as the function takes them. What it does not take is an error."""
+    """Converts the arguments that the model wrote to those of the function. Raises an exception for unknown ones."""
     known = {parameter.name: parameter for parameter in signature.parameters}
     if unknown := sorted(set(arguments) - set(known)):
         raise TypeError(f"unknown arguments: {', '.join(unknown)}")
@@ -175,7 +175,7 @@ def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[st
 
 
 def build(hint: Any, value: Any) -> Any:
-    """A value of JSON as the type says: dataclasses, enums and models of pydantic are made, the rest stays."""
+    """Converts a JSON value to a type: to a dataclass, an enum or a pydantic model. Other values are unchanged."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated or origin in _NOT_REQUIRED:
         return build(arguments[0], value)
@@ -213,7 +213,7 @@ def _build_union(arguments: tuple[Any, ...], value: Any) -> Any:
 
 
 def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The description, and what is said of each argument (`Args:` as Google writes it, or `:param name:`)."""
+    """The description of a function and of each argument (`Args:` in Google's style, or `:param name:`)."""
     described = {name: said.strip() for name, said in re.findall(r"^:param (?:\S+ )?(\w+):(.*)$", text, re.M)}
     text = re.sub(r"^:(param|returns?|raises?|type|rtype)\b.*$", "", text, flags=re.M)
     section = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\s*\n)*)", text, re.M)

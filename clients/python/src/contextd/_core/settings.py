@@ -15,12 +15,12 @@ PORTS = {"http": 7070, "https": 443}
 
 
 class ConfigurationError(ValueError):
-    """The URL or another setting cannot be used; the message says which, and what is wrong."""
+    """The URL or another setting is invalid. The message has its name and the problem."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to connect. `targets` has one gRPC target for each host that the URL names."""
+    """How to connect. `targets` has one gRPC target for each host of the URL."""
 
     url: str
     targets: tuple[str, ...]
@@ -39,7 +39,7 @@ def settings(
     cert_file: str | None = None,
     key_file: str | None = None,
 ) -> Settings:
-    """What an argument does not say, the environment does. Empty variables count as unset."""
+    """The settings of the arguments, else those of the environment. Empty variables are ignored."""
     url = url or env.get("CONTEXTD_URL") or _address(env.get("CONTEXTD_ADDRESS")) or DEFAULT_URL
     targets, tls = parse_url(url)
     found = Settings(
@@ -59,7 +59,7 @@ def settings(
 
 
 def key_of(text: str | None) -> str | None:
-    """A key without the white space around it, such as the newline at the end of a file. No message shows a key."""
+    """An API key without surrounding white space, such as the newline of a file. No message contains a key."""
     key = (text or "").strip()
     for position, character in enumerate(key):
         if not "!" <= character <= "~":
@@ -128,5 +128,5 @@ def channel_options(user_agent: str) -> list[tuple[str, Any]]:
 
 
 def call_metadata(settings: Settings) -> list[tuple[str, str]]:
-    """What goes with each call."""
+    """The metadata of each call."""
     return [("authorization", f"Bearer {settings.api_key}")] if settings.api_key else []

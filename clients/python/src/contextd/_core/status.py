@@ -1,4 +1,4 @@
-"""Reads what a gRPC status says."""
+"""Reads the error details of a gRPC status."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from google.rpc import status_pb2
 from ..errors import DOMAIN, FieldViolation, Problem, QuotaViolation
 
 STATUS_DETAILS = "grpc-status-details-bin"
-# What may pass by itself, whoever says so.
+# Codes of errors that may be transient, from any source.
 PASSING = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
-# What a proxy or a broken connection may leave of a stream. From contextd itself they are errors like any other.
+# Codes that a proxy or a broken connection may cause. With a reason of contextd they are not transient.
 BROKEN = frozenset({"INTERNAL", "UNKNOWN", "CANCELLED"})
 
 
 def problem_of(
     code: grpc.StatusCode, message: str | None, trailers: Iterable[tuple[str, str | bytes]] | None
 ) -> Problem:
-    """What a call that did not end OK says of it."""
+    """Returns the error of a call that did not end with OK."""
     known: dict[str, object] = {}
     for packed in _packed(trailers):
         _read(packed, known)
@@ -58,10 +58,10 @@ def _read(packed: AnyMessage, known: dict[str, object]) -> None:
 
 
 def may_pass(problem: Problem) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Whether a retry of the same request may succeed."""
     return problem.code in PASSING and problem.reason != "PROVIDER_FAILED"
 
 
 def is_broken_transport(problem: Problem) -> bool:
-    """Whether the connection failed, rather than the request: nothing that contextd said."""
+    """Whether the connection failed, and not the request: the error has no reason of contextd."""
     return problem.code in BROKEN and not problem.reason

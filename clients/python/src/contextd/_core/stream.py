@@ -1,7 +1,7 @@
-"""One logical stream of events over as many connections as it takes. No sockets, no threads, no clock.
+"""One logical stream of events over any number of connections. No sockets, no threads, no clock.
 
-The shell opens streams and reports what they bring; each report is answered with actions. Times are seconds of any
-clock that does not jump, given by the shell.
+The shell opens streams and reports their events; each report returns actions. Times are seconds of a monotonic clock,
+passed by the shell.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .backoff import delay
 from .status import is_broken_transport, may_pass
 from .text import Answer, Piece
 
-# The server is asked for a heartbeat this often, and a stream that is silent for longer than SILENCE is given up.
+# The requested heartbeat interval, and the silence after which a stream is closed and reopened.
 HEARTBEAT_SECONDS = 5
 SILENCE_SECONDS = 20.0
-# Errors in a row that only a broken connection explains, before they are believed.
+# Number of consecutive errors that a broken connection may cause. After that, the error is reported.
 ODD_ERRORS = 20
 
 NOT_SHOWN = frozenset({"heartbeat", "sync"})
 
 
 class EventStream:
-    """Yields the events of a session or turn once each, through lost connections and restarts of the server."""
+    """Yields each event of a session or turn once, despite lost connections and restarts of the server."""
 
     def __init__(self, request: StreamRequest, reconnect_for: float, jitter: float = 0.5) -> None:
         self._request = request
@@ -48,16 +48,16 @@ class EventStream:
         self.cursor = request.after_seq
         self.reconnects = 0
 
-    # --- What the shell reports --------------------------------------------------------------------
+    # --- Reports of the shell ------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Action]:
-        """Begins."""
+        """Starts."""
         self._heard = now
         self._open(now)
         return self._take()
 
     def on_event(self, connection: int, event: event_pb2.Event, now: float) -> list[Action]:
-        """A stream brought an event."""
+        """An event was received."""
         if connection == self._connection and not self._over:
             self._heard, self._failures, self._odd = now, 0, 0
             if event.seq == 0 or event.seq > self.cursor:
@@ -66,7 +66,7 @@ class EventStream:
         return self._take()
 
     def on_end(self, connection: int, problem: Problem | None, now: float) -> list[Action]:
-        """A stream ended: in good order, or with a problem."""
+        """A stream ended, normally or with an error."""
         if connection == self._connection and not self._over:
             self._connected = False
             if problem is None:
@@ -76,20 +76,20 @@ class EventStream:
         return self._take()
 
     def on_time(self, now: float) -> list[Action]:
-        """The time of `deadline` has come."""
+        """The time of `deadline` has passed."""
         if not self._over:
             if self._open_at is not None and now >= self._open_at:
                 self._open(now)
             elif self._connected and now - self._heard >= SILENCE_SECONDS:
                 self._out.append(Close(self._connection))
                 self._connected = False
-                self._connection += 1  # what that stream may still report does not count
+                self._connection += 1  # later reports of that stream are ignored
                 self._again(Problem("UNAVAILABLE", "the stream fell silent"), now)
             self._on_time(now)
         return self._take()
 
     def deadline(self) -> float | None:
-        """When `on_time` is to be called, if nothing else happens before."""
+        """When to call `on_time`, unless something else is reported before."""
         times = [] if self._over else [*self._deadlines()]
         if not self._over and self._open_at is not None:
             times.append(self._open_at)
@@ -100,20 +100,20 @@ class EventStream:
     # --- What kinds of streams decide for themselves -----------------------------------------------
 
     def _on_payload(self, kind: str, event: event_pb2.Event, now: float) -> None:
-        """An event came, other than text."""
+        """An event other than text was received."""
         if kind not in NOT_SHOWN:
             self._emit(event_of(event))
 
     def _ended(self, now: float) -> None:
-        """The stream ended in good order."""
+        """The stream ended normally."""
         self._finish(Finish(None))
 
     def _lost(self, problem: Problem, now: float) -> None:
-        """Events that were shown are no more."""
+        """The database lost events that were delivered."""
         self._finish(Fail(error_of(problem)))
 
     def _was_yielded(self, message_id: str) -> bool:
-        """Whether a message is told again. A watch ends when events are lost, and may go on for months."""
+        """Whether the message was yielded before. A watch does not remember this, because it may run for months."""
         return False
 
     def _on_time(self, now: float) -> None: ...
@@ -150,7 +150,7 @@ class EventStream:
             self._finish(Fail(error_of(problem)))
 
     def _may_wait(self) -> bool:
-        """Whether a limit of the tenant is waited for, rather than reported."""
+        """Whether to wait for a limit of the tenant instead of reporting it."""
         return True
 
     def _again(self, problem: Problem, now: float) -> None:

@@ -1,8 +1,8 @@
-"""Text that is yielded once, however often the stream repeats it.
+"""Yields each piece of text once, even if the stream repeats it.
 
-Pieces say which part of which message they belong to, and at which byte. So what was seen before is left out. When an
-answer becomes void and is written again (its replica died, the model's service failed), the second one is held back
-for as long as it says what the first one said; if it says something else, the caller is told to begin anew.
+Each piece has its message, its part and its offset in bytes, so text that was yielded before is skipped. If a response
+becomes void and is generated again (its replica crashed, the model's service failed), the new text is held back while
+it equals the old one. If it differs, a reset is yielded before it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Piece:
-    """Text to append. `reset`: what was yielded for this message before is void."""
+    """Text to append. With `reset`, the text yielded for this message before is void."""
 
     message_id: str
     text: str
@@ -29,14 +29,14 @@ class Answer:
         self._shown = b""
 
     def delta(self, message_id: str, index: int, offset: int, text: str) -> list[Piece]:
-        """A piece came."""
+        """A piece was received."""
         self._open(message_id)
         self._put(index, offset, text)
         said = self._said()
         return [] if self._shown.startswith(said) else self._show(said)
 
     def whole(self, message_id: str, texts: Iterable[tuple[int, str]]) -> list[Piece]:
-        """All text so far came, as in `sync`."""
+        """All text so far was received, as in `sync`."""
         self._open(message_id)
         for index, text in texts:
             self._put(index, 0, text)
@@ -44,7 +44,7 @@ class Answer:
         return [] if self._shown.startswith(said) else self._show(said)
 
     def commit(self, message_id: str, texts: Iterable[tuple[int, str]]) -> list[Piece]:
-        """The message is final. What is left of it is yielded, and the next message begins."""
+        """The message is final. Yields the rest of its text."""
         self._message_id, self._parts = message_id, {index: text.encode() for index, text in texts}
         pieces = self._show(self._said())
         self.__init__()  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Answer:
 
     def _put(self, index: int, offset: int, text: str) -> None:
         held = self._parts.get(index, b"")
-        if offset <= len(held):  # else bytes are missing: the committed message brings them
+        if offset <= len(held):  # else bytes are missing, which the committed message has
             self._parts[index] = held + text.encode()[len(held) - offset :]
 
     def _said(self) -> bytes:

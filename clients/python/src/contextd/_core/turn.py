@@ -1,7 +1,7 @@
 """A turn: its stream, and the calls that the host runs for it. No sockets, no threads, no clock.
 
-A call is run when it is requested live, or when `sync` says that it waits and it was not begun here; never because it
-was replayed. Its result is kept until it was taken, so that it can be sent again as often as it takes.
+A call is run when it is requested live, or when `sync` lists it as pending and this process has not started it. A
+replay starts no call. The result is kept until the server has accepted it, so that it can be sent again.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .backoff import delay
 from .status import is_broken_transport, may_pass
 from .stream import NOT_SHOWN, EventStream
 
-# How often a limit of the tenant is waited for before the turn is admitted; afterwards, for as long as it takes.
+# Maximum waits for a limit of the tenant before the turn is admitted. After that, there is no maximum.
 LIMIT_TRIES = 60
-# What the model is told of a call that is closed, should the server ask for it again.
+# The result for a closed call that the server requests again.
 FORGOTTEN = "this call was answered before, and its result is not kept"
-# What a result is refused for by itself; the model is then told so in its place.
+# Reasons for which the server rejects a single result. The model then gets an error result instead.
 REFUSED_RESULTS = frozenset({"INVALID_REQUEST", "REQUEST_TOO_LARGE"})
 
 
 @dataclass
 class Call:
-    """A call of this turn."""
+    """A tool call of this turn."""
 
     pending: turn_pb2.PendingCall
     due: float | None = None
@@ -42,7 +42,7 @@ class Call:
 
 @dataclass
 class Submission:
-    """Answers on their way."""
+    """Answers that were sent and not yet accepted."""
 
     request: turn_service_pb2.SubmitToolResultsRequest
     failures: int = 0
@@ -62,14 +62,14 @@ class TurnStream(EventStream):
     ) -> None:
         super().__init__(request, reconnect_for, jitter)
         self.session_id = request.session_id
-        # The turn whose calls are ours: the one that this request starts, or that is watched.
+        # The turn whose calls this run handles: the one that the request starts, or that is watched.
         self.turn_id = request.turn_id if isinstance(request, turn_service_pb2.WatchEventsRequest) else ""
         self._request_id = request.request_id if isinstance(request, turn_service_pb2.ExecuteTurnRequest) else ""
         self._tools = tools
         self._asks = asks
-        # The turn that runs, as far as the stream has come; empty until the request was admitted.
+        # The live turn at this position of the stream. Empty until the request is admitted.
         self.live_turn = self.turn_id
-        # The id that the input has in the queue while it waits for that turn.
+        # The id of the input in the queue, while it waits for that turn.
         self.queued_id = ""
         self._calls: dict[str, Call] = {}
         self._asked: set[str] = set()
@@ -81,7 +81,7 @@ class TurnStream(EventStream):
         self._not_taken = ""
         self._terminal: event_pb2.Event | None = None
 
-    # --- What the shell reports --------------------------------------------------------------------
+    # --- Reports of the shell ------------------------------------------------------------------------
 
     def on_tool_result(self, result: message_pb2.ToolResult, now: float) -> list[Action]:
         """A tool returned or failed."""
@@ -107,12 +107,12 @@ class TurnStream(EventStream):
         return self._take()
 
     def on_submitted(self, number: int) -> list[Action]:
-        """Answers were taken, or are not needed any more. One that came too early is sent when it is asked for."""
+        """Answers were accepted or are no longer needed. An answer that was too early is sent again on request."""
         self._submissions.pop(number, None)
         return self._take()
 
     def on_submit_failed(self, number: int, problem: Problem, now: float) -> list[Action]:
-        """Answers did not arrive."""
+        """The submission of answers failed."""
         submission = self._submissions.get(number)
         if submission is not None and not self._over:
             if may_pass(problem) or is_broken_transport(problem) or problem.reason == "RATE_LIMITED":
@@ -158,7 +158,7 @@ class TurnStream(EventStream):
             self._ask(event.approval_requested)
 
     def _admitted(self, event: event_pb2.Event) -> bool:
-        """Whether it was admitted before: each connection says it again."""
+        """Whether the request was admitted before: each connection repeats the event."""
         admitted, again = event.admitted, bool(self.live_turn)
         self.session_id = event.session_id
         self.live_turn = event.turn_id
@@ -186,7 +186,7 @@ class TurnStream(EventStream):
                 self._send(turn_service_pb2.SubmitToolResultsRequest(session_id=self.session_id, approvals=[decision]))
 
     def _is_ours(self) -> bool:
-        """Whether the live turn is the one that this host runs: another one's calls are its own host's."""
+        """Whether the live turn is the one that this host runs. Calls of other turns belong to other hosts."""
         return bool(self.turn_id) and self.turn_id == self.live_turn
 
     def _requested(self, event: event_pb2.Event, now: float) -> None:
@@ -198,7 +198,7 @@ class TurnStream(EventStream):
             self._begin(pending, now)
 
     def _note_queue(self, kind: str, event: event_pb2.Event) -> None:
-        """Learns whether the input that waits will never be taken."""
+        """Detects that the queued input will not be taken."""
         if not self.queued_id:
             return
         if kind == "queued_message_cancelled" and event.queued_message_cancelled.queued_message_id == self.queued_id:
@@ -237,7 +237,7 @@ class TurnStream(EventStream):
         )
 
     def _refused(self, submission: Submission, problem: Problem, now: float) -> None:
-        """Answers will never be taken as they are."""
+        """Answers were rejected permanently."""
         if problem.reason == "SESSION_NOT_FOUND":
             return  # the stream reports it
         for result in submission.request.results:
@@ -252,7 +252,7 @@ class TurnStream(EventStream):
         self._finish(Fail(error_of(problem)))
 
     def _closed(self, call_id: str) -> None:
-        """A call has its result, or never will: nothing more is to be done for it."""
+        """A call is closed: no further work is needed for it."""
         call = self._calls.get(call_id)
         if call is not None:
             call.due = None
@@ -305,14 +305,14 @@ class TurnStream(EventStream):
             self._again(Problem("UNAVAILABLE", "the stream ended before its turn"), now)
 
     def _broke(self, problem: Problem, now: float) -> None:
-        # A session that was deleted: its turn ended with it.
+        # The session was deleted, which ended the turn.
         if problem.reason == "SESSION_NOT_FOUND" and self._terminal is not None:
             self._ended(now)
         else:
             super()._broke(problem, now)
 
     def _lost(self, problem: Problem, now: float) -> None:
-        # The same request again from its beginning: attached if it is still there, carried out anew if it is not.
+        # Repeats the request from its beginning: it attaches to its turn or, if that is lost, starts a new one.
         self.cursor = 0
         self._terminal = None
         self._again(problem, now)

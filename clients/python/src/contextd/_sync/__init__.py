@@ -1,1 +1,1 @@
-"""The face for programs with threads."""
+"""The API for programs with threads."""

@@ -1,4 +1,4 @@
-"""The calls that this process has begun. None is begun twice, whichever run asks for it."""
+"""The calls that this process has started. No call is started twice, also not by another run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .._core.turn import FORGOTTEN
 from ..tools import failure
 from ..v1 import message_pb2
 
-# Calls that ended are remembered for as long as so many newer ones leave room.
+# Number of calls that are remembered. The oldest ended calls are forgotten first.
 REMEMBERED = 10_000
 Result = message_pb2.ToolResult
 
 
 class Ledger:
-    """Calls by session and id, each with its result to come; `None` for one that is closed."""
+    """Calls by session and id, each with the future of its result, or `None` if the call is closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: OrderedDict[tuple[str, str], Future[Result] | None] = OrderedDict()
 
     def run(self, session_id: str, call_id: str, start: Callable[[], Future[Result]]) -> Future[Result]:
-        """The call that runs or ran already, else a new one."""
+        """Starts the call, or returns the future of an earlier start."""
         key = (session_id, call_id)
         with self._lock:
             found = self._calls.get(key)
@@ -36,7 +36,7 @@ class Ledger:
             return found
 
     def forget(self, session_id: str, call_id: str) -> None:
-        """Keeps no more of a closed call than that it was begun."""
+        """Releases the result of a closed call. That the call was started is remembered."""
         with self._lock:
             if (session_id, call_id) in self._calls:
                 self._calls[session_id, call_id] = None

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for coroutines of programs without one."""
+"""An event loop in a separate thread, for the coroutines of programs without an event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LoopThread:
             return self._loop
 
     def close(self) -> None:
-        """Ends the thread. What it runs is given up."""
+        """Ends the thread and abandons its coroutines."""
         with self._lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)

@@ -45,23 +45,24 @@ from .loop import LoopThread
 from .transport import Transport, problem_from
 
 OnApproval = Callable[[ApprovalRequest], "bool | Approval"]
-# Events of a stream that wait for a caller that is slow.
+# Maximum events of a stream that wait for a slow caller.
 WAITING_EVENTS = 256
 SUBMIT_SECONDS = 30.0
 
 
 class Host:
-    """What all runs of a client share: connections, threads for tools, and the calls that were begun."""
+    """Shared by all runs of a client: connections, limits, threads for tools, the calls that were started."""
 
-    def __init__(self, transport: Transport, max_parallel_tools: int) -> None:
+    def __init__(self, transport: Transport, max_parallel_tools: int, reconnect_for: float) -> None:
         self.transport = transport
+        self.reconnect_for = reconnect_for
         self.ledger = Ledger()
         self.tools = ThreadPoolExecutor(max_parallel_tools, thread_name_prefix="contextd-tool")
         self.answers = ThreadPoolExecutor(8, thread_name_prefix="contextd-answer")
         self.loop = LoopThread("contextd-loop")
 
     def close(self) -> None:
-        """Ends the threads; tools that run are not waited for."""
+        """Ends the threads. Does not wait for running tools."""
         self.tools.shutdown(wait=False, cancel_futures=True)
         self.answers.shutdown(wait=False, cancel_futures=True)
         self.loop.close()
@@ -123,7 +124,7 @@ class Reader(threading.Thread):
         self._report(lambda now: stream.on_end(number, ended, now))
 
     def close(self) -> None:
-        """Gives the stream up."""
+        """Closes the stream."""
         self._closed.set()
         self._room.release()
         if self._call is not None:
@@ -131,7 +132,7 @@ class Reader(threading.Thread):
 
 
 class Stream(Iterator[AnyEvent]):
-    """Events as they come. Each one once, over as many connections as it takes."""
+    """A stream of events, each delivered once, over any number of connections."""
 
     def __init__(self, host: Host, stream: EventStream) -> None:
         self._host = host
@@ -145,11 +146,11 @@ class Stream(Iterator[AnyEvent]):
         self._left = False
 
     def __iter__(self) -> Iterator[AnyEvent]:
-        """Itself."""
+        """Returns the stream."""
         return self
 
     def __next__(self) -> AnyEvent:
-        """The next event."""
+        """Returns the next event."""
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -159,37 +160,37 @@ class Stream(Iterator[AnyEvent]):
         return self._events.popleft()
 
     def __enter__(self) -> Any:
-        """Itself; it is left at the end of the block."""
+        """Returns the stream, which is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leaves the stream."""
+        """Closes the stream."""
         self.close()
 
     def __del__(self) -> None:
-        # Readers know the queue, not this: a loop that was left gives its connection back.
+        # Readers refer only to the queue, so an abandoned stream is collected and its connection closed.
         for reader in getattr(self, "_readers", {}).values():
             reader.close()
 
     @property
     def cursor(self) -> int:
-        """The newest seq that was handled: `after_seq` to go on from here."""
+        """The newest seq that was handled. Pass it as `after_seq` to resume from here."""
         return self._stream.cursor
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was made anew."""
+        """Number of reconnects."""
         return self._stream.reconnects
 
     def close(self) -> None:
-        """Leaves. A turn goes on without its reader; `session.resume` comes back to it."""
+        """Closes the stream. The turn continues without a reader; `session.resume` attaches to it again."""
         self._left = True
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
 
     def _advance(self) -> None:
-        """Waits for one thing and does what follows from it."""
+        """Waits for one report or deadline and performs the actions that follow from it."""
         if not self._started:
             self._started = True
             self._do(self._stream.start(time.monotonic()))
@@ -230,14 +231,14 @@ class Stream(Iterator[AnyEvent]):
 class Watch(Stream):
     """The events of a session."""
 
-    def __init__(self, host: Host, request: StreamRequest, reconnect_for: float) -> None:
-        super().__init__(host, EventStream(request, reconnect_for, random.random()))
+    def __init__(self, host: Host, request: StreamRequest) -> None:
+        super().__init__(host, EventStream(request, host.reconnect_for, random.random()))
 
 
 class Run(Stream):
-    """A turn. Iterate for its events, or ask for its `result()`; both run the tools that the model calls.
+    """A run of a turn. Iterate for its events, or call its `result()`. Both run the tools that the model calls.
 
-    The turn starts with the first of these.
+    The turn starts when the first of them is used.
     """
 
     def __init__(
@@ -245,21 +246,20 @@ class Run(Stream):
         host: Host,
         request: StreamRequest,
         tools: dict[str, Tool],
-        reconnect_for: float,
         on_approval: OnApproval | None,
     ) -> None:
-        self._turn = TurnStream(request, tools, reconnect_for, on_approval is not None, random.random())
+        self._turn = TurnStream(request, tools, host.reconnect_for, on_approval is not None, random.random())
         super().__init__(host, self._turn)
         if inspect.iscoroutinefunction(on_approval):
             raise TypeError("on_approval is a coroutine function, which Contextd does not await: use AsyncContextd")
         self._on_approval = on_approval
         self._running: dict[str, Future[message_pb2.ToolResult]] = {}
-        # That the request was admitted, or never will be.
+        # Set when the request was admitted, or can no longer be admitted.
         self._settled = threading.Event()
 
     @property
     def turn_id(self) -> str:
-        """The turn; empty until it was admitted."""
+        """Id of the turn. Empty until the request is admitted."""
         return self._turn.turn_id
 
     @property
@@ -268,9 +268,9 @@ class Run(Stream):
         return self._turn.session_id
 
     def result(self) -> Result:
-        """What came of the turn, when it has ended. Events that were not read are passed over.
+        """Waits for the end of the turn and returns its result. Skips events that were not read.
 
-        Raises `TurnFailedError` for a turn that failed. One that was cancelled has a result, of state `"CANCELLED"`.
+        Raises `TurnFailedError` if the turn failed. A cancelled turn has a result with state `"CANCELLED"`.
         """
         for _ in self:
             pass
@@ -285,17 +285,17 @@ class Run(Stream):
         return result
 
     def text(self) -> Iterator[str]:
-        """The words of the answer as they come, without the other events."""
+        """Streams only the text of the response."""
         return (event.text for event in self if isinstance(event, TextDelta))
 
     def cancel(self, reason: str = "") -> None:
-        """Cancels the turn, or withdraws its input while that waits for another turn.
+        """Cancels the turn. If its input is still queued behind another turn, withdraws the input.
 
-        Before the request was admitted there is nothing to cancel yet: this waits for it, at most for the client's
-        `timeout`, so that something else has to read the run meanwhile.
+        Waits until the request is admitted, at most for the client's `timeout`. Another thread must read the run during
+        this time.
 
         Args:
-            reason: Why, for the log and the event.
+            reason: Reason, for the log and the event.
         """
         self._settled.wait(self._host.transport.timeout)
         turn = self._turn
@@ -306,17 +306,17 @@ class Run(Stream):
             withdrawn = call(withdraw(turn.session_id, turn.queued_id))
             if withdrawn.state == queue_pb2.QUEUED_MESSAGE_STATE_CANCELLED:
                 return
-        # Its own turn, or the one that took the input.
+        # The turn of this run, or the turn that took its input.
         call(cancel_turn(turn.session_id, turn.turn_id or turn.live_turn, False, reason))
 
     def _text_of(self, message_id: str) -> str:
-        """The words of a message that was committed before this run took the turn up."""
+        """The text of a message that was committed before this run attached to the turn."""
         listing = list_messages(self.session_id, "all", True, 0)
         messages = self._host.transport.items(listing)
         return next((message.text for message in messages if message.id == message_id), "")
 
     def close(self) -> None:
-        """Leaves. A turn goes on without its reader; `session.resume` comes back to it."""
+        """Closes the stream. The turn continues without a reader; `session.resume` attaches to it again."""
         super().close()
         self._settled.set()
 

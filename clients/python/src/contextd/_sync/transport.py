@@ -26,7 +26,7 @@ NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grp
 
 
 def problem_from(error: grpc.RpcError) -> Problem:
-    """What a failed call says."""
+    """The error of a failed call."""
     if isinstance(error, grpc.Call):
         return problem_of(error.code(), error.details(), error.trailing_metadata())
     return Problem("UNAVAILABLE", str(error))
@@ -53,18 +53,18 @@ class Transport:
         self._lock = threading.Lock()
 
     def pick(self, service: str) -> Any:
-        """The stub to use now: hosts take turns."""
+        """Returns the stub of the next host, in rotation."""
         with self._lock:
             self._next = (self._next + 1) % len(self._stubs)
             return self._stubs[self._next][service]
 
     def call(self, operation: Operation[T], timeout: float | None = None) -> T:
-        """Makes a unary call, again for as long as `timeout` where that may help."""
+        """Makes a unary call. Retries transient errors until `timeout`."""
         ends = time.monotonic() + (self.timeout if timeout is None else timeout)
         return self.again(lambda left: self.once(operation, left), ends)
 
     def again(self, attempt: Callable[[float], T], ends: float) -> T:
-        """Makes an attempt until `ends`, for as long as another one may help."""
+        """Repeats an attempt after transient errors, until `ends`."""
         self._contact(ends)
         failures, known = 0, None
         while True:
@@ -75,7 +75,7 @@ class Transport:
                 wait = delay(failures, problem.retry_after, random.random())
                 again = may_pass(problem) or problem.reason == "RATE_LIMITED"
                 if problem.reason or problem.code != "DEADLINE_EXCEEDED":
-                    known = problem  # says more than that the time is up
+                    known = problem  # more specific than the timeout
                 if not again or time.monotonic() + wait >= ends:
                     raise error_of(known or problem) from error
                 self.failed(problem, ends - time.monotonic())
@@ -86,7 +86,7 @@ class Transport:
             time.sleep(wait)
 
     def _contact(self, ends: float) -> None:
-        """Waits for the first connection of this client; a server that was reached once is waited for by each call."""
+        """Waits for the first connection of this client. Later outages are handled by the retries of each call."""
         if self._reached:
             return
         left = max(min(CONTACT_SECONDS - PROBE_SECONDS, ends - time.monotonic()), 0.001)
@@ -112,11 +112,11 @@ class Transport:
         self._reached = True
 
     def failed(self, problem: Problem, seconds: float) -> None:
-        """A call or a stream failed in passing: the first failure of an outage is logged."""
+        """Records a transient failure. The first failure of an outage is logged."""
         self._outage.failed(problem, seconds)
 
     def answered(self) -> None:
-        """The server answered."""
+        """Records a response of the server."""
         self._outage.answered()
 
     def once(self, operation: Operation[T], timeout: float) -> T:
@@ -125,7 +125,7 @@ class Transport:
         return operation.decode(method(operation.request, timeout=timeout, metadata=self.metadata))
 
     def items(self, listing: Listing[T], limit: int | None = None) -> Iterator[T]:
-        """What is in a list, read page by page as it is used."""
+        """Iterates over a list, which is read page by page."""
         token, left = "", limit
         while left is None or left > 0:
             page, token = self.call(listing.page(token))

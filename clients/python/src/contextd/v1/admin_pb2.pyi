@@ -32,8 +32,8 @@ class TenantLimits(_message.Message):
     TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     running_turns: _builtins.int
-    """Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are
-    not counted, Compact calls are. Above the limit, turns are refused with RATE_LIMITED, and queued messages
+    """Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are not
+    counted; Compact calls are counted. Above the limit, turns are refused with RATE_LIMITED, and queued messages
     wait. Replicas that admit turns within the same 2 seconds may together exceed the limit.
     """
     requests_per_second: _builtins.int

@@ -343,10 +343,10 @@ class PrepareContextRequest(_message.Message):
     format: _context_pb2.PromptFormat.ValueType
     """Format of the prompt."""
     apply_queued_messages: _builtins.bool
-    """First move queued messages into the transcript, as a turn does at its step boundaries: by the session's
-    QueuePolicy, merged into one user message, with a `messages_applied` event that has no turn_id. WHEN_IDLE
-    messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay in the
-    queue.
+    """First move queued messages into the transcript, as a turn does at its step boundaries: they are selected by
+    the session's QueuePolicy and merged into one user message, and the `messages_applied` event has no turn_id.
+    WHEN_IDLE messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay
+    in the queue.
     """
     def __init__(
         self,
@@ -777,9 +777,9 @@ class RecordUsageResponse(_message.Message):
     CALIBRATION_RATIO_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     calibration_ratio: _builtins.float
-    """Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Not
-    every call is used for calibration: prompts with media, and prompts of more than 65,536 tokens or 256 KiB,
-    are not; of the calls of one model that are reported within 30 seconds, at least the first four are. In the
+    """Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Calls with
+    media in the prompt, or with a prompt of more than 65,536 tokens or 256 KiB, are not used for calibration. Of
+    the other calls of one model that are reported within 30 seconds, at least the first four are used. In the
     response to a repeated request: the ratio at the time of that response.
     """
     @_builtins.property

@@ -101,8 +101,8 @@ class ContextServiceServicer(object):
 
     def GetContextStats(self, request, context):
         """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
-        counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
-        are counted, else the session's.
+        counters, so the call is cheap enough for every keystroke. If the newest turn has its own tools, those are
+        counted, else the session's.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -122,8 +122,8 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PruneToolOutputs(self, request, context):
-        """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
-        would be saved.
+        """Prunes old tool results now, according to the session's policy. Prunes nothing if less than the policy's
+        minimum would be saved.
         Errors: SESSION_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -139,9 +139,9 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PrepareContext(self, request, context):
-        """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
-        if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
-        included in the report.
+        """Makes the next prompt for a host that calls the model itself. Prunes according to the session's policy and
+        compacts if needed, as a turn does before each model call. A failed compaction leaves the context unchanged
+        and is included in the report.
         Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
         CONTEXT_WINDOW_UNKNOWN.
         """

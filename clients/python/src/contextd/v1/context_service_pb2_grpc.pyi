@@ -40,8 +40,8 @@ class ContextServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ContextServiceAsyncStub: ...
     GetContextStats: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.GetContextStatsRequest, _context_service_pb2.GetContextStatsResponse]
     """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
-    counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
-    are counted, else the session's.
+    counters, so the call is cheap enough for every keystroke. If the newest turn has its own tools, those are
+    counted, else the session's.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
     """
     Compact: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.CompactRequest, _context_service_pb2.CompactResponse]
@@ -53,8 +53,8 @@ class ContextServiceStub:
     COMPACTION_NO_GAIN.
     """
     PruneToolOutputs: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.PruneToolOutputsRequest, _context_service_pb2.PruneToolOutputsResponse]
-    """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
-    would be saved.
+    """Prunes old tool results now, according to the session's policy. Prunes nothing if less than the policy's
+    minimum would be saved.
     Errors: SESSION_NOT_FOUND.
     """
     RestoreToolOutputs: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.RestoreToolOutputsRequest, _context_service_pb2.RestoreToolOutputsResponse]
@@ -62,9 +62,9 @@ class ContextServiceStub:
     Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
     """
     PrepareContext: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.PrepareContextRequest, _context_service_pb2.PrepareContextResponse]
-    """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
-    if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
-    included in the report.
+    """Makes the next prompt for a host that calls the model itself. Prunes according to the session's policy and
+    compacts if needed, as a turn does before each model call. A failed compaction leaves the context unchanged
+    and is included in the report.
     Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
     CONTEXT_WINDOW_UNKNOWN.
     """
@@ -104,8 +104,8 @@ class ContextServiceAsyncStub(ContextServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetContextStats: _aio.UnaryUnaryMultiCallable[_context_service_pb2.GetContextStatsRequest, _context_service_pb2.GetContextStatsResponse]  # type: ignore[assignment]
     """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
-    counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
-    are counted, else the session's.
+    counters, so the call is cheap enough for every keystroke. If the newest turn has its own tools, those are
+    counted, else the session's.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
     """
     Compact: _aio.UnaryUnaryMultiCallable[_context_service_pb2.CompactRequest, _context_service_pb2.CompactResponse]  # type: ignore[assignment]
@@ -117,8 +117,8 @@ class ContextServiceAsyncStub(ContextServiceStub):
     COMPACTION_NO_GAIN.
     """
     PruneToolOutputs: _aio.UnaryUnaryMultiCallable[_context_service_pb2.PruneToolOutputsRequest, _context_service_pb2.PruneToolOutputsResponse]  # type: ignore[assignment]
-    """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
-    would be saved.
+    """Prunes old tool results now, according to the session's policy. Prunes nothing if less than the policy's
+    minimum would be saved.
     Errors: SESSION_NOT_FOUND.
     """
     RestoreToolOutputs: _aio.UnaryUnaryMultiCallable[_context_service_pb2.RestoreToolOutputsRequest, _context_service_pb2.RestoreToolOutputsResponse]  # type: ignore[assignment]
@@ -126,9 +126,9 @@ class ContextServiceAsyncStub(ContextServiceStub):
     Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
     """
     PrepareContext: _aio.UnaryUnaryMultiCallable[_context_service_pb2.PrepareContextRequest, _context_service_pb2.PrepareContextResponse]  # type: ignore[assignment]
-    """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
-    if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
-    included in the report.
+    """Makes the next prompt for a host that calls the model itself. Prunes according to the session's policy and
+    compacts if needed, as a turn does before each model call. A failed compaction leaves the context unchanged
+    and is included in the report.
     Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
     CONTEXT_WINDOW_UNKNOWN.
     """
@@ -171,8 +171,8 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.GetContextStatsResponse, _abc.Awaitable[_context_service_pb2.GetContextStatsResponse]]:
         """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
-        counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
-        are counted, else the session's.
+        counters, so the call is cheap enough for every keystroke. If the newest turn has its own tools, those are
+        counted, else the session's.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
         """
 
@@ -196,8 +196,8 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.PruneToolOutputsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.PruneToolOutputsResponse, _abc.Awaitable[_context_service_pb2.PruneToolOutputsResponse]]:
-        """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
-        would be saved.
+        """Prunes old tool results now, according to the session's policy. Prunes nothing if less than the policy's
+        minimum would be saved.
         Errors: SESSION_NOT_FOUND.
         """
 
@@ -217,9 +217,9 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.PrepareContextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.PrepareContextResponse, _abc.Awaitable[_context_service_pb2.PrepareContextResponse]]:
-        """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
-        if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
-        included in the report.
+        """Makes the next prompt for a host that calls the model itself. Prunes according to the session's policy and
+        compacts if needed, as a turn does before each model call. A failed compaction leaves the context unchanged
+        and is included in the report.
         Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
         CONTEXT_WINDOW_UNKNOWN.
         """

@@ -132,8 +132,8 @@ class _NoticeCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoticeCode
     and a delay.
     """
     NOTICE_CODE_COMPACTION_TRIPPED: _NoticeCode.ValueType  # 4
-    """A compaction that the server started automatically failed. The context is unchanged. No further compaction
-    is started until it changes, unless it must become smaller.
+    """A compaction that the server started automatically failed. The context is unchanged. No further compaction is
+    started until the context changes, unless the context must become smaller.
     """
 
 class NoticeCode(_NoticeCode, metaclass=_NoticeCodeEnumTypeWrapper):
@@ -152,8 +152,8 @@ NOTICE_CODE_WAITING_FOR_PROVIDER: NoticeCode.ValueType  # 3
 and a delay.
 """
 NOTICE_CODE_COMPACTION_TRIPPED: NoticeCode.ValueType  # 4
-"""A compaction that the server started automatically failed. The context is unchanged. No further compaction
-is started until it changes, unless it must become smaller.
+"""A compaction that the server started automatically failed. The context is unchanged. No further compaction is
+started until the context changes, unless the context must become smaller.
 """
 Global___NoticeCode: _TypeAlias = NoticeCode  # noqa: Y015
 

@@ -34,8 +34,8 @@ class _ReasoningKeptEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reasoni
     REASONING_KEPT_TOOL_LOOP: _ReasoningKept.ValueType  # 2
     """Reasoning in the current tool loop, i.e. since the last user message."""
     REASONING_KEPT_WHILE_CALLS: _ReasoningKept.ValueType  # 3
-    """Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
-    responses between them calls tools.
+    """Reasoning in the current tool loop, and reasoning between two earlier user messages if one of the responses
+    between them calls tools.
     """
     REASONING_KEPT_ALWAYS: _ReasoningKept.ValueType  # 4
     """All reasoning is sent."""
@@ -50,8 +50,8 @@ REASONING_KEPT_NEVER: ReasoningKept.ValueType  # 1
 REASONING_KEPT_TOOL_LOOP: ReasoningKept.ValueType  # 2
 """Reasoning in the current tool loop, i.e. since the last user message."""
 REASONING_KEPT_WHILE_CALLS: ReasoningKept.ValueType  # 3
-"""Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
-responses between them calls tools.
+"""Reasoning in the current tool loop, and reasoning between two earlier user messages if one of the responses
+between them calls tools.
 """
 REASONING_KEPT_ALWAYS: ReasoningKept.ValueType  # 4
 """All reasoning is sent."""
@@ -102,8 +102,8 @@ class _MissingReasoningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Miss
     MISSING_REASONING_PLACEHOLDER: _MissingReasoning.ValueType  # 2
     """ModelRules.reasoning_placeholder, instead of the reasoning or its signature."""
     MISSING_REASONING_NO_BUDGET: _MissingReasoning.ValueType  # 3
-    """Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
-    or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
+    """Only the call. If the call is in the current tool loop, reasoning is not requested with a budget, or with an
+    effort that is mapped to a budget, because the model rejects such a call while it reasons.
     """
 
 class MissingReasoning(_MissingReasoning, metaclass=_MissingReasoningEnumTypeWrapper):
@@ -116,8 +116,8 @@ MISSING_REASONING_NOTHING: MissingReasoning.ValueType  # 1
 MISSING_REASONING_PLACEHOLDER: MissingReasoning.ValueType  # 2
 """ModelRules.reasoning_placeholder, instead of the reasoning or its signature."""
 MISSING_REASONING_NO_BUDGET: MissingReasoning.ValueType  # 3
-"""Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
-or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
+"""Only the call. If the call is in the current tool loop, reasoning is not requested with a budget, or with an
+effort that is mapped to a budget, because the model rejects such a call while it reasons.
 """
 Global___MissingReasoning: _TypeAlias = MissingReasoning  # noqa: Y015
 
@@ -291,8 +291,8 @@ class Model(_message.Message):
 
     @_builtins.property
     def discover_time(self) -> _timestamp_pb2.Timestamp:
-        """When the provider's list of models, including this model, was last read. Absent if the provider has not
-        listed the model. Failed reads do not change it, so that it is the age of the discovered facts.
+        """When the provider's list of models, including this model, was last read. Absent if the provider has not listed
+        the model. Failed reads do not change it, so it shows how old the discovered facts are.
         """
 
     @_builtins.property
@@ -333,9 +333,9 @@ Global___Model: _TypeAlias = Model  # noqa: Y015
 
 @_typing.final
 class ModelRules(_message.Message):
-    """The rules for requests to a model. They are derived from the kind of the provider, its dialect, its
-    configured rules ([providers.NAME.rules]) and the name of the model. Requests are written by the same values.
-    RenderContext shows a whole request.
+    """The rules for requests to a model. They are derived from the kind of the provider, its dialect, its configured
+    rules ([providers.NAME.rules]) and the name of the model. Requests are built from the same values. RenderContext
+    shows a whole request.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

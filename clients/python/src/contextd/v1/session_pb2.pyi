@@ -195,8 +195,8 @@ class Session(_message.Message):
     @_builtins.property
     def configuration_blob(self) -> _blob_pb2.Blob:
         """Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and the blob has a
-        Session as JSON with these three fields. Read it with GetBlob. A request that would set one of these
-        fields and has only the blob is INVALID_REQUEST.
+        Session as JSON with these three fields. Read it with GetBlob. A request that is to set one of these fields,
+        but has only the blob, fails with INVALID_REQUEST.
         """
 
     def __init__(

@@ -187,9 +187,9 @@ Global___McpTool: _TypeAlias = McpTool  # noqa: Y015
 @_typing.final
 class McpServerTools(_message.Message):
     """Tools of one MCP server, as it lists them when the tool set is stored. Each becomes a Tool of host_tools with
-    `mcp`, so that this list is empty when a tool set is read. To get tools that the server has added or changed
-    since, store the tool set again. If the tools of a server cannot be listed, the request fails with
-    UNAVAILABLE (MCP_SERVER_FAILED).
+    `mcp`, so this list is empty when a tool set is read. To get tools that the server has added or changed since,
+    store the tool set again. If the tools of a server cannot be listed, the request fails with UNAVAILABLE
+    (MCP_SERVER_FAILED).
     """
 
     DESCRIPTOR: _descriptor.Descriptor

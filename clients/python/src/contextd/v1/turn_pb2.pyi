@@ -81,8 +81,8 @@ class _CompletionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comp
     COMPLETION_REASON_DEADLINE: _CompletionReason.ValueType  # 6
     """TurnLimits.turn_timeout passed."""
     COMPLETION_REASON_EMPTY: _CompletionReason.ValueType  # 7
-    """The model stopped without text, a tool call or other content: its last message has only reasoning, or does
-    not exist. The model was called a second time before that, if time and an attempt were left.
+    """The model stopped without text, a tool call or other content: its last message has only reasoning, or does not
+    exist. Before the turn ended, the model was called a second time, if time and an attempt were left.
     """
 
 class CompletionReason(_CompletionReason, metaclass=_CompletionReasonEnumTypeWrapper):
@@ -103,8 +103,8 @@ COMPLETION_REASON_BUDGET: CompletionReason.ValueType  # 5
 COMPLETION_REASON_DEADLINE: CompletionReason.ValueType  # 6
 """TurnLimits.turn_timeout passed."""
 COMPLETION_REASON_EMPTY: CompletionReason.ValueType  # 7
-"""The model stopped without text, a tool call or other content: its last message has only reasoning, or does
-not exist. The model was called a second time before that, if time and an attempt were left.
+"""The model stopped without text, a tool call or other content: its last message has only reasoning, or does not
+exist. Before the turn ended, the model was called a second time, if time and an attempt were left.
 """
 Global___CompletionReason: _TypeAlias = CompletionReason  # noqa: Y015
 
@@ -151,10 +151,10 @@ class _ToolExecutorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolExec
     TOOL_EXECUTOR_HOST: _ToolExecutor.ValueType  # 1
     """The host: it runs the call and submits the result."""
     TOOL_EXECUTOR_MCP: _ToolExecutor.ValueType  # 2
-    """contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
-    lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
-    result is submitted before the MCP server responds, it closes the call, and the server's result is
-    discarded.
+    """contextd, on an MCP server; for display only. contextd starts the call at most once. If the outcome is lost,
+    e.g. because the process ended, the call gets an error result at its deadline, which states that the outcome
+    is unknown. If a result is submitted before the MCP server responds, it closes the call, and the server's
+    result is discarded.
     """
 
 class ToolExecutor(_ToolExecutor, metaclass=_ToolExecutorEnumTypeWrapper):
@@ -165,10 +165,10 @@ TOOL_EXECUTOR_UNSPECIFIED: ToolExecutor.ValueType  # 0
 TOOL_EXECUTOR_HOST: ToolExecutor.ValueType  # 1
 """The host: it runs the call and submits the result."""
 TOOL_EXECUTOR_MCP: ToolExecutor.ValueType  # 2
-"""contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
-lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
-result is submitted before the MCP server responds, it closes the call, and the server's result is
-discarded.
+"""contextd, on an MCP server; for display only. contextd starts the call at most once. If the outcome is lost,
+e.g. because the process ended, the call gets an error result at its deadline, which states that the outcome
+is unknown. If a result is submitted before the MCP server responds, it closes the call, and the server's
+result is discarded.
 """
 Global___ToolExecutor: _TypeAlias = ToolExecutor  # noqa: Y015
 
@@ -363,8 +363,8 @@ class TurnLimits(_message.Message):
     @_builtins.property
     def grace_period(self) -> _duration_pb2.Duration:
         """Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
-        response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
-        that states this. The turn ends with DEADLINE. Default 0: no last step.
+        response that is streaming when turn_timeout passes may be completed. Calls that are open at that time are
+        closed without a result. The turn ends with DEADLINE. Default 0: no last step.
         """
 
     def __init__(

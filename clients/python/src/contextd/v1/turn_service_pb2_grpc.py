@@ -107,8 +107,8 @@ class TurnServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
-        Any number of readers, on any replica.
+        """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events. A
+        session can have any number of readers, on any replica.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -53,8 +53,8 @@ class TurnServiceStub:
     EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_turn_service_pb2.WatchEventsRequest, _turn_service_pb2.WatchEventsResponse]
-    """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
-    Any number of readers, on any replica.
+    """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events. A
+    session can have any number of readers, on any replica.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
     """
     ListEvents: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.ListEventsRequest, _turn_service_pb2.ListEventsResponse]
@@ -107,8 +107,8 @@ class TurnServiceAsyncStub(TurnServiceStub):
     EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_turn_service_pb2.WatchEventsRequest, _turn_service_pb2.WatchEventsResponse]  # type: ignore[assignment]
-    """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
-    Any number of readers, on any replica.
+    """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events. A
+    session can have any number of readers, on any replica.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
     """
     ListEvents: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.ListEventsRequest, _turn_service_pb2.ListEventsResponse]  # type: ignore[assignment]
@@ -170,8 +170,8 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_service_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_turn_service_pb2.WatchEventsResponse], _abc.AsyncIterator[_turn_service_pb2.WatchEventsResponse]]:
-        """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
-        Any number of readers, on any replica.
+        """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events. A
+        session can have any number of readers, on any replica.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
         """
 

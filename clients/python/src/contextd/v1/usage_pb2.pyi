@@ -32,8 +32,8 @@ class _TokenBasisEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TokenBasis
     TOKEN_BASIS_TOKENIZER: _TokenBasis.ValueType  # 3
     """Counted with the model's own vocabulary and template. CountTokens only."""
     TOKEN_BASIS_HEURISTIC: _TokenBasis.ValueType  # 4
-    """Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
-    parts may have been: the size of a transcript whose session changed from one model to another.
+    """Counted with a related vocabulary, or estimated from the number of characters. Also used for a sum that may
+    include such numbers: the size of a transcript whose session changed from one model to another.
     """
 
 class TokenBasis(_TokenBasis, metaclass=_TokenBasisEnumTypeWrapper):
@@ -48,8 +48,8 @@ TOKEN_BASIS_CALIBRATED: TokenBasis.ValueType  # 2
 TOKEN_BASIS_TOKENIZER: TokenBasis.ValueType  # 3
 """Counted with the model's own vocabulary and template. CountTokens only."""
 TOKEN_BASIS_HEURISTIC: TokenBasis.ValueType  # 4
-"""Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
-parts may have been: the size of a transcript whose session changed from one model to another.
+"""Counted with a related vocabulary, or estimated from the number of characters. Also used for a sum that may
+include such numbers: the size of a transcript whose session changed from one model to another.
 """
 Global___TokenBasis: _TypeAlias = TokenBasis  # noqa: Y015
 

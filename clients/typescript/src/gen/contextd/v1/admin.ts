@@ -16,8 +16,8 @@ import { Access, accessFromJSON, accessToNumber } from "./access.js";
  */
 export interface TenantLimits {
   /**
-   * Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are
-   * not counted, Compact calls are. Above the limit, turns are refused with RATE_LIMITED, and queued messages
+   * Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are not
+   * counted; Compact calls are counted. Above the limit, turns are refused with RATE_LIMITED, and queued messages
    * wait. Replicas that admit turns within the same 2 seconds may together exceed the limit.
    */
   runningTurns?:

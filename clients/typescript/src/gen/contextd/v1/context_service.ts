@@ -192,10 +192,10 @@ export interface PrepareContextRequest {
   /** Format of the prompt. */
   format: PromptFormat;
   /**
-   * First move queued messages into the transcript, as a turn does at its step boundaries: by the session's
-   * QueuePolicy, merged into one user message, with a `messages_applied` event that has no turn_id. WHEN_IDLE
-   * messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay in the
-   * queue.
+   * First move queued messages into the transcript, as a turn does at its step boundaries: they are selected by
+   * the session's QueuePolicy and merged into one user message, and the `messages_applied` event has no turn_id.
+   * WHEN_IDLE messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay
+   * in the queue.
    */
   applyQueuedMessages: boolean;
 }
@@ -364,9 +364,9 @@ export interface RecordUsageResponse {
     | CallEstimate
     | undefined;
   /**
-   * Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Not
-   * every call is used for calibration: prompts with media, and prompts of more than 65,536 tokens or 256 KiB,
-   * are not; of the calls of one model that are reported within 30 seconds, at least the first four are. In the
+   * Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Calls with
+   * media in the prompt, or with a prompt of more than 65,536 tokens or 256 KiB, are not used for calibration. Of
+   * the other calls of one model that are reported within 30 seconds, at least the first four are used. In the
    * response to a repeated request: the ratio at the time of that response.
    */
   calibrationRatio: number;
@@ -2261,8 +2261,8 @@ export const ContextServiceDefinition = {
   methods: {
     /**
      * Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
-     * counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
-     * are counted, else the session's.
+     * counters, so the call is cheap enough for every keystroke. If the newest turn has its own tools, those are
+     * counted, else the session's.
      * Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
      */
     getContextStats: {
@@ -2290,8 +2290,8 @@ export const ContextServiceDefinition = {
       options: { },
     },
     /**
-     * Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
-     * would be saved.
+     * Prunes old tool results now, according to the session's policy. Prunes nothing if less than the policy's
+     * minimum would be saved.
      * Errors: SESSION_NOT_FOUND.
      */
     pruneToolOutputs: {
@@ -2315,9 +2315,9 @@ export const ContextServiceDefinition = {
       options: { },
     },
     /**
-     * Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
-     * if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
-     * included in the report.
+     * Makes the next prompt for a host that calls the model itself. Prunes according to the session's policy and
+     * compacts if needed, as a turn does before each model call. A failed compaction leaves the context unchanged
+     * and is included in the report.
      * Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
      * CONTEXT_WINDOW_UNKNOWN.
      */

@@ -223,8 +223,8 @@ export const NoticeCode = {
    */
   WAITING_FOR_PROVIDER: "waiting_for_provider",
   /**
-   * COMPACTION_TRIPPED - A compaction that the server started automatically failed. The context is unchanged. No further compaction
-   * is started until it changes, unless it must become smaller.
+   * COMPACTION_TRIPPED - A compaction that the server started automatically failed. The context is unchanged. No further compaction is
+   * started until the context changes, unless the context must become smaller.
    */
   COMPACTION_TRIPPED: "compaction_tripped",
   UNRECOGNIZED: "unrecognized",

@@ -18,8 +18,8 @@ export const ReasoningKept = {
   /** TOOL_LOOP - Reasoning in the current tool loop, i.e. since the last user message. */
   TOOL_LOOP: "tool_loop",
   /**
-   * WHILE_CALLS - Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
-   * responses between them calls tools.
+   * WHILE_CALLS - Reasoning in the current tool loop, and reasoning between two earlier user messages if one of the responses
+   * between them calls tools.
    */
   WHILE_CALLS: "while_calls",
   /** ALWAYS - All reasoning is sent. */
@@ -141,8 +141,8 @@ export const MissingReasoning = {
   /** PLACEHOLDER - ModelRules.reasoning_placeholder, instead of the reasoning or its signature. */
   PLACEHOLDER: "placeholder",
   /**
-   * NO_BUDGET - Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
-   * or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
+   * NO_BUDGET - Only the call. If the call is in the current tool loop, reasoning is not requested with a budget, or with an
+   * effort that is mapped to a budget, because the model rejects such a call while it reasons.
    */
   NO_BUDGET: "no_budget",
   UNRECOGNIZED: "unrecognized",
@@ -420,8 +420,8 @@ export interface Model {
    */
   source: ModelSource;
   /**
-   * When the provider's list of models, including this model, was last read. Absent if the provider has not
-   * listed the model. Failed reads do not change it, so that it is the age of the discovered facts.
+   * When the provider's list of models, including this model, was last read. Absent if the provider has not listed
+   * the model. Failed reads do not change it, so it shows how old the discovered facts are.
    */
   discoverTime?:
     | Date
@@ -434,9 +434,9 @@ export interface Model {
 }
 
 /**
- * The rules for requests to a model. They are derived from the kind of the provider, its dialect, its
- * configured rules ([providers.NAME.rules]) and the name of the model. Requests are written by the same values.
- * RenderContext shows a whole request.
+ * The rules for requests to a model. They are derived from the kind of the provider, its dialect, its configured
+ * rules ([providers.NAME.rules]) and the name of the model. Requests are built from the same values. RenderContext
+ * shows a whole request.
  */
 export interface ModelRules {
   /**

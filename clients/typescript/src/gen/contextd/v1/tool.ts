@@ -134,9 +134,9 @@ export interface McpTool {
 
 /**
  * Tools of one MCP server, as it lists them when the tool set is stored. Each becomes a Tool of host_tools with
- * `mcp`, so that this list is empty when a tool set is read. To get tools that the server has added or changed
- * since, store the tool set again. If the tools of a server cannot be listed, the request fails with
- * UNAVAILABLE (MCP_SERVER_FAILED).
+ * `mcp`, so this list is empty when a tool set is read. To get tools that the server has added or changed since,
+ * store the tool set again. If the tools of a server cannot be listed, the request fails with UNAVAILABLE
+ * (MCP_SERVER_FAILED).
  */
 export interface McpServerTools {
   /** Configured name of the MCP server. */

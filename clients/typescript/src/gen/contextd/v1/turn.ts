@@ -98,8 +98,8 @@ export const CompletionReason = {
   /** DEADLINE - TurnLimits.turn_timeout passed. */
   DEADLINE: "deadline",
   /**
-   * EMPTY - The model stopped without text, a tool call or other content: its last message has only reasoning, or does
-   * not exist. The model was called a second time before that, if time and an attempt were left.
+   * EMPTY - The model stopped without text, a tool call or other content: its last message has only reasoning, or does not
+   * exist. Before the turn ended, the model was called a second time, if time and an attempt were left.
    */
   EMPTY: "empty",
   UNRECOGNIZED: "unrecognized",
@@ -236,10 +236,10 @@ export const ToolExecutor = {
   /** HOST - The host: it runs the call and submits the result. */
   HOST: "host",
   /**
-   * MCP - contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
-   * lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
-   * result is submitted before the MCP server responds, it closes the call, and the server's result is
-   * discarded.
+   * MCP - contextd, on an MCP server; for display only. contextd starts the call at most once. If the outcome is lost,
+   * e.g. because the process ended, the call gets an error result at its deadline, which states that the outcome
+   * is unknown. If a result is submitted before the MCP server responds, it closes the call, and the server's
+   * result is discarded.
    */
   MCP: "mcp",
   UNRECOGNIZED: "unrecognized",
@@ -467,8 +467,8 @@ export interface TurnLimits {
     | undefined;
   /**
    * Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
-   * response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
-   * that states this. The turn ends with DEADLINE. Default 0: no last step.
+   * response that is streaming when turn_timeout passes may be completed. Calls that are open at that time are
+   * closed without a result. The turn ends with DEADLINE. Default 0: no last step.
    */
   gracePeriod?: Duration | undefined;
 }

@@ -18,8 +18,8 @@ export const TokenBasis = {
   /** TOKENIZER - Counted with the model's own vocabulary and template. CountTokens only. */
   TOKENIZER: "tokenizer",
   /**
-   * HEURISTIC - Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
-   * parts may have been: the size of a transcript whose session changed from one model to another.
+   * HEURISTIC - Counted with a related vocabulary, or estimated from the number of characters. Also used for a sum that may
+   * include such numbers: the size of a transcript whose session changed from one model to another.
    */
   HEURISTIC: "heuristic",
   UNRECOGNIZED: "unrecognized",

@@ -127,7 +127,7 @@ final class Probe {
     } catch (ConnectException refused) {
       return new Finding(
           host + " refuses the connection (connection refused)",
-          "Start the server (`contextd serve`), or set CONTEXTD_URL to the address of one that runs.");
+          "Start the server (`contextd serve`), or set CONTEXTD_URL to the address of a running one.");
     } catch (SocketTimeoutException late) {
       return noAnswer(host);
     } catch (IOException error) {
