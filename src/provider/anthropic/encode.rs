@@ -6,17 +6,20 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
     KIND, cache,
-    family::{Family, ReasoningBack},
+    family::Family,
     messages::{ConversationOptions, conversation},
     options,
     wire::{AnyTool, Block, CacheControl, Content, Tool},
 };
 use crate::{
-    model::{Prompt, PromptNote, Tool as HostTool},
+    model::{
+        Prompt, PromptNote, Tool as HostTool,
+        service_rules::{CallIdRule, SignedReasoning},
+    },
     provider::{
         ModelInfo,
         body::{Body, Json, options_of},
-        call_ids::{CallIdMap, CallIdRule},
+        call_ids::CallIdMap,
         inserted,
     },
 };
@@ -43,7 +46,7 @@ pub(super) struct EncodeOptions<'a> {
     /// The form of prompt cache markers. `None` if none are sent.
     pub(super) cache: Option<CacheControl>,
     /// Which reasoning is sent back, if the operator configured it.
-    pub(super) reasoning_back: Option<ReasoningBack>,
+    pub(super) reasoning_back: Option<SignedReasoning>,
     /// Whether reasoning is sent back at all.
     pub(super) with_reasoning: bool,
     /// Whether system messages within the conversation are sent as such, to a model that accepts

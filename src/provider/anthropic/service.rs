@@ -8,13 +8,15 @@ use super::{
     KIND,
     decode::Decoder,
     encode::{self, EncodeOptions, Encoded},
-    family::{self, ReasoningBack},
-    media, options, rules,
+    family, media, options, rules,
     wire::CacheControl,
 };
 use crate::{
     config::PromptCache,
-    model::{CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported},
+    model::{
+        CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported,
+        service_rules::SignedReasoning,
+    },
     provider::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
@@ -40,7 +42,7 @@ const HOUR_PERCENT: u32 = 200;
 pub struct Anthropic {
     connection: Connection,
     prompt_cache: PromptCache,
-    reasoning_back: Option<ReasoningBack>,
+    reasoning_back: Option<SignedReasoning>,
 }
 
 impl Anthropic {
@@ -64,7 +66,7 @@ impl Anthropic {
 
     /// Overrides which reasoning is sent back, regardless of model names.
     #[must_use]
-    pub fn with_reasoning_back(mut self, reasoning: Option<ReasoningBack>) -> Self {
+    pub fn with_reasoning_back(mut self, reasoning: Option<SignedReasoning>) -> Self {
         self.reasoning_back = reasoning;
         self
     }

@@ -3,12 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    dialect::{Dialect, ReasoningBack},
-    encode_options::EncodeOptions,
-};
+use super::{dialect::Dialect, encode_options::EncodeOptions};
 use crate::{
-    model::{Content, Media, Message, Part, Prompt, Role, media::Source},
+    model::{Content, Media, Message, Part, Prompt, Role, media::Source, service_rules::ReasoningBack},
     provider::{anthropic, prefix::Prefix},
 };
 

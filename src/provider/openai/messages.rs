@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::{
-    KIND,
-    bound::BoundReasoning,
-    dialect::{Dialect, ReasoningBack, ReasoningField},
-    encode_options::EncodeOptions,
-    media, options, order, reasoning_details, wire,
+    KIND, bound::BoundReasoning, dialect::Dialect, encode_options::EncodeOptions, media, options, order,
+    reasoning_details, wire,
 };
 use crate::{
     model::{
-        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolResult, generation::ReasoningEffort,
-        message::StoredPart, transcript,
+        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolResult,
+        generation::ReasoningEffort,
+        message::StoredPart,
+        service_rules::{ReasoningBack, ReasoningField},
+        transcript,
     },
     provider::{
         PastReasoning, authorship,
@@ -231,7 +231,9 @@ fn assistant<'a>(
                 extra_content: authorship::attached(KIND, part, "extra_content").filter(|_| back.own),
             }),
             Content::Reasoning { text, .. } if back.takes(part) => match back.dialect.reasoning_back {
-                ReasoningBack::Text { field, .. } => append(place(&mut written, field), text),
+                ReasoningBack::InLoop | ReasoningBack::WhileCalls => {
+                    append(place(&mut written, back.dialect.reasoning_field), text)
+                }
                 ReasoningBack::Details => reasoning_details::add(&mut written.reasoning_details, blocks(part)),
                 ReasoningBack::Never => {}
             },
@@ -254,7 +256,7 @@ fn assistant<'a>(
 /// The field for the reasoning of a response.
 fn place<'w>(written: &'w mut wire::Assistant<'_>, field: ReasoningField) -> &'w mut Option<String> {
     match field {
-        ReasoningField::Content => &mut written.reasoning_content,
+        ReasoningField::ReasoningContent => &mut written.reasoning_content,
         ReasoningField::Reasoning => &mut written.reasoning,
     }
 }
