@@ -7,19 +7,16 @@ use std::{
     sync::LazyLock,
 };
 
-use serde::Deserialize;
-
 use super::{
-    discovery::{CachedModelList, listing::ModelListSnapshot},
+    discovery::{CachedModelList, ModelFacts, listing::ModelListSnapshot},
     http::{SetupError, is_in_domain},
-    info::{Limit, ModelInfo, Source},
+    info::{ModelInfo, Source},
     model_names::ModelNames,
 };
-use crate::model::generation::ReasoningEffort;
-use crate::model::{CachePrices, DeclaredModel};
+use crate::model::DeclaredModel;
 
 /// The shipped facts, by vendor and model.
-static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedModel>>> = LazyLock::new(|| {
+static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ModelFacts>>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("model_facts/models.json")).expect("the shipped table is valid; a test reads it")
 });
 
@@ -41,26 +38,10 @@ const HOSTS: &[(&str, &str)] = &[
     ("openrouter.ai", "openrouter"),
 ];
 
-/// The facts about a model in the table. An absent fact is unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ShippedModel {
-    context_window: Option<u32>,
-    max_output: Option<u32>,
-    input_media: Vec<String>,
-    tools: Option<bool>,
-    parallel_tools: Option<bool>,
-    json_schema: Option<bool>,
-    reasoning_efforts: Vec<ReasoningEffort>,
-    temperature: Option<bool>,
-    cache_read: Option<u32>,
-    cache_write: Option<u32>,
-}
-
 /// The models of one provider: those known by name, and any other name, which is passed through.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    shipped: Option<&'static BTreeMap<&'static str, ShippedModel>>,
+    shipped: Option<&'static BTreeMap<&'static str, ModelFacts>>,
     declared: BTreeMap<String, DeclaredModel>,
     listing: CachedModelList,
     names: ModelNames,
@@ -144,27 +125,10 @@ impl Catalog {
     fn shipped(&self, name: &str) -> ModelInfo {
         let find = |name: &str| self.shipped.and_then(|models| models.get(name));
         let facts = find(name).or_else(|| undated(name).and_then(find));
-        facts.map_or_else(|| ModelInfo::unknown(name), |facts| facts.info(name))
-    }
-}
-
-impl ShippedModel {
-    fn info(&self, name: &str) -> ModelInfo {
-        let limit = |tokens| Limit::new(tokens, Source::Shipped);
         let unknown = ModelInfo::unknown(name);
-        let prices = self.cache_read.map(|read| CachePrices::new(read, self.cache_write));
-        ModelInfo {
-            context_window: self.context_window.map(limit),
-            max_output: self.max_output.map(limit),
-            input_media: self.input_media.clone(),
-            supports_tools: self.tools.unwrap_or(unknown.supports_tools),
-            supports_parallel_tools: self.parallel_tools,
-            supports_json_schema: self.json_schema,
-            supports_temperature: self.temperature,
-            reasoning_efforts: Some(self.reasoning_efforts.clone()).filter(|it| !it.is_empty()),
-            cache_prices: prices,
-            source: Source::Shipped,
-            ..unknown
+        match facts {
+            Some(facts) => unknown.merged(facts.clone(), Source::Shipped),
+            None => unknown,
         }
     }
 }
@@ -190,10 +154,10 @@ mod tests {
     use super::*;
     use crate::{
         model::{
-            Generation,
-            generation::{Setting, Temperature},
+            CachePrices, Generation,
+            generation::{ReasoningEffort, Setting, Temperature},
         },
-        provider::discovery::{ListedModel, ModelList},
+        provider::{discovery::ModelList, info::Limit},
     };
 
     fn openai(declared: &[(&str, DeclaredModel)]) -> Catalog {
@@ -305,12 +269,12 @@ mod tests {
     fn what_a_service_lists_wins_over_what_is_shipped_and_loses_to_what_is_declared() {
         let declared = DeclaredModel { max_output: Some(4_000), ..DeclaredModel::default() };
         let catalog = openai(&[("gpt-4o", declared)]);
-        let smaller = ListedModel { context_window: Some(8_000), tools: Some(false), ..ListedModel::default() };
+        let smaller = ModelFacts { context_window: Some(8_000), tools: Some(false), ..ModelFacts::default() };
         let list = ModelList {
             models: [
                 ("gpt-5".to_owned(), smaller.clone()),
                 ("gpt-4o".to_owned(), smaller),
-                ("gpt-new".to_owned(), ListedModel::default()),
+                ("gpt-new".to_owned(), ModelFacts::default()),
             ]
             .into(),
             any: None,

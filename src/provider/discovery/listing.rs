@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Family, ListedModel, ModelList, fetch_list};
+use super::{Family, ModelFacts, ModelList, fetch_list};
 use crate::provider::{Error, RefreshFuture, error::Kind, http::Client};
 
 /// Timeout for fetching a list, all requests together.
@@ -44,7 +44,7 @@ struct LastFetch {
 
 impl ModelListSnapshot {
     /// What the list states about the model with this name.
-    pub fn get(&self, name: &str) -> Option<&ListedModel> {
+    pub fn get(&self, name: &str) -> Option<&ModelFacts> {
         self.list.get(name)
     }
 }

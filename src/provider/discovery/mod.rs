@@ -12,7 +12,7 @@ mod mistral;
 mod ollama;
 mod openrouter;
 
-pub use list::{ListedModel, ModelList, Thinking};
+pub use list::{ModelFacts, ModelList, Thinking};
 pub use listing::CachedModelList;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -174,7 +174,7 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<ModelList,
     for (name, model) in listed.models {
         let before = known.and_then(|known| known.models.get(&name));
         let model = match before.filter(|before| before.tools.is_some()) {
-            Some(before) => Some(ListedModel { context_window: model.context_window, ..before.clone() }),
+            Some(before) => Some(ModelFacts { context_window: model.context_window, ..before.clone() }),
             None if shown < MAX_SHOWN => {
                 shown += 1;
                 let body = json!({"model": name}).to_string().into_bytes();
