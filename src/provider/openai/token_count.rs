@@ -13,7 +13,8 @@ pub(super) async fn count(
     prompt: &Prompt,
     form: EncodeOptions<'_>,
 ) -> Result<u32, Error> {
-    let content = encode::content(prompt, form).bytes();
+    let (body, ..) = encode::content(prompt, form);
+    let content = body.bytes();
     match counter {
         Counter::Prompt => {
             let answer = client.post_to_root("tokenize", content).await?;

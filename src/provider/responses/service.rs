@@ -18,10 +18,10 @@ use super::{
     dialect::{self, Dialect},
     encode,
     encode_options::EncodeOptions,
-    media, omitted, options, rules,
+    media, options, rules,
 };
 use crate::{
-    model::{DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported},
+    model::{DeclaredModel, Generation, Media, Prompt, Role, generation::Unsupported},
     provider::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
@@ -98,7 +98,7 @@ impl Responses {
         let call = Call {
             path: format!("{PATH}{}", self.query),
             headers: HeaderMap::new(),
-            body: encode::body(&prompt, form),
+            body: encode::request(&prompt, form).body,
         };
         let client = self.connection.client.clone();
         let provider = self.clone();
@@ -192,7 +192,7 @@ impl Provider for Responses {
     }
 
     fn request(&self, prompt: &Prompt) -> Option<Request> {
-        Some(written(prompt, self.form(&prompt.model)))
+        Some(encode::request(prompt, self.form(&prompt.model)))
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
@@ -211,15 +211,7 @@ pub(crate) fn request(prompt: &Prompt) -> Request {
         summaries: true,
         with_own_items: true,
     };
-    written(prompt, form)
-}
-
-fn written(prompt: &Prompt, form: EncodeOptions<'_>) -> Request {
-    Request {
-        shape: PromptFormat::OpenAiResponses,
-        body: encode::body(prompt, form),
-        left_out: omitted::omitted(prompt, form),
-    }
+    encode::request(prompt, form)
 }
 
 /// Whether the service rejected the request because it asks for summaries.
