@@ -38,8 +38,8 @@ impl Connection {
         names: ModelNames,
     ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared).with_names(names);
-        Ok(Self { name: name.to_owned(), client, models: models.checked()?, refused: RefusedMedia::default() })
+        let models = Catalog::new(client.host(), declared).checked(names)?;
+        Ok(Self { name: name.to_owned(), client, models, refused: RefusedMedia::default() })
     }
 
     /// The facts about a model.

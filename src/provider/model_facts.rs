@@ -56,26 +56,19 @@ impl Catalog {
         Self { shipped: vendor.and_then(|(_, vendor)| SHIPPED.get(vendor)), declared, ..Self::default() }
     }
 
-    /// Restricts model names to those that the protocol accepts.
-    #[must_use]
-    pub fn with_names(mut self, names: ModelNames) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Validates the names that the operator configured.
+    /// Restricts model names to those that the protocol accepts, and validates the names that the
+    /// operator configured.
     ///
     /// # Errors
     ///
     /// Returns [`SetupError::ModelName`] if the protocol does not accept one of them.
-    pub fn checked(self) -> Result<Self, SetupError> {
+    pub fn checked(self, names: ModelNames) -> Result<Self, SetupError> {
         let declared = self.declared.iter();
-        let mut names = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));
-        let refused = names.find(|name| !self.names.accepts(name)).cloned();
-        drop(names);
+        let declared = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));
+        let refused = { declared }.find(|name| !names.accepts(name)).cloned();
         match refused {
-            Some(name) => Err(SetupError::ModelName { name, rule: self.names.rule() }),
-            None => Ok(self),
+            Some(name) => Err(SetupError::ModelName { name, rule: names.rule() }),
+            None => Ok(Self { names, ..self }),
         }
     }
 

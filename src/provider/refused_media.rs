@@ -14,7 +14,7 @@ use futures_util::StreamExt as _;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Error, Provider, ResponseStream, authorship, error::Kind};
+use super::{Error, Provider, ResponseStream, authorship, error::Kind, http::classify::IMAGE_CODES};
 use crate::model::{
     BlobId, Media, Prompt,
     media::{Kind as MediaKind, Source},
@@ -39,23 +39,6 @@ const CONTENTS: [&str; 10] = [
     "/file_url",
     "/inlineData/data",
     "/fileData/fileUri",
-];
-
-/// Error codes of services for an image that they cannot use.
-const PICTURE_CODES: &[&str] = &[
-    "invalid_image",
-    "invalid_image_format",
-    "invalid_base64_image",
-    "invalid_image_url",
-    "invalid_image_mode",
-    "image_too_large",
-    "image_too_small",
-    "image_parse_error",
-    "image_content_policy_violation",
-    "image_file_too_large",
-    "image_file_not_found",
-    "unsupported_image_media_type",
-    "empty_image_file",
 ];
 
 /// Phrases of error messages for unusable media, to the left or right of the noun for the media.
@@ -244,7 +227,7 @@ fn kind(error: &Error) -> Option<MediaKind> {
         };
         MEDIA_NOUNS.into_iter().map(about).collect()
     });
-    if PICTURE_CODES.contains(&error.code.as_str()) {
+    if IMAGE_CODES.contains(&error.code.as_str()) {
         return Some(MediaKind::Image);
     }
     let found = KINDS.iter().find(|(_, words)| words.is_match(&error.message));

@@ -7,8 +7,9 @@ use super::{
     block::{source, title},
 };
 use crate::{
-    model::{ProviderItem, Role},
+    model::Role,
     provider::{
+        authorship,
         foreign::{
             ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer, Node,
             Object, PDF, PICTURE, at_url, decode_base64, inline, or,
@@ -169,12 +170,8 @@ fn item(block: &Object<'_>, kind: &str) -> Part {
     let members = lenient::members(block.raw.get());
     let name = members.get("name").map(|raw| lenient::string(raw));
     let name = name.unwrap_or_else(|| kind.to_owned());
-    let item = ProviderItem {
-        provider: String::new(),
-        kind: kind.to_owned(),
-        json: block.json(),
-        title: title(&name, members.get("input").map(AsRef::as_ref)),
-    };
+    let title = title(&name, members.get("input").map(AsRef::as_ref));
+    let item = authorship::item(kind, block.json(), &title);
     Part::item(&block.at, item, None)
 }
 

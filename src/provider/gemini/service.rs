@@ -136,7 +136,7 @@ impl Provider for Gemini {
             headers: HeaderMap::new(),
             body: encode::request(&prompt, &self.manner(&prompt.model)).body,
         };
-        let answer = self.connection.client.clone().stream(call, Decoder::new());
+        let answer = self.connection.client.clone().stream(call, Decoder::default());
         self.connection.refused.watch(self.clone(), prompt, answer)
     }
 }

@@ -159,7 +159,7 @@ impl Provider for OpenAi {
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let (Request { body, .. }, fingerprint) = encode::request(&prompt, self.form());
         let call = Call { path: PATH.to_owned(), headers: HeaderMap::new(), body };
-        let decoder = Decoder::new(&self.dialect).with_fingerprint(fingerprint);
+        let decoder = Decoder::new(&self.dialect, fingerprint);
         let answer = self.connection.client.clone().stream(call, decoder);
         self.connection.refused.watch(self.clone(), prompt, answer)
     }
