@@ -82,7 +82,7 @@ fn written<'a>(
     if !system.is_empty() {
         written.push(instructions(system, form.developer));
     }
-    let back = SentReasoning::of(stored, model, form, bound);
+    let back = past_reasoning(stored, model, form, bound);
     for (at, (message, back)) in stored.iter().zip(back).enumerate() {
         if matches!(message.role, Role::System | Role::User) && texts(message).is_empty() {
             left_out.push(omissions::message(message));
@@ -105,7 +105,7 @@ fn written<'a>(
                 }
             }
             Role::Assistant if is_sendable(message, form.dialect) => {
-                let answer = assistant(message, back, thinks, (ids, contents), &mut left_out);
+                let answer = assistant(message, form.dialect, back, thinks, (ids, contents), &mut left_out);
                 left_out.extend(omissions::names(message, call_names::MAX_NAME_CHARS));
                 written.push(wire::Message::Assistant(answer));
             }
@@ -165,48 +165,23 @@ fn texts(message: &Message) -> Vec<&str> {
     message.texts().filter(|text| !text.is_empty()).collect()
 }
 
-/// How much of an assistant message's reasoning is sent back.
-#[derive(Debug, Clone, Copy)]
-struct SentReasoning<'a> {
-    dialect: &'a Dialect,
-    /// The same model of the same provider wrote it, and its reasoning is still valid at this
-    /// position.
-    own: bool,
-    /// The message belongs to the current tool loop.
-    in_loop: bool,
-    /// The message is in a turn, delimited by user messages, whose responses call tools.
-    in_calling_turn: bool,
-}
-
-impl<'a> SentReasoning<'a> {
-    /// One value for each message of a conversation.
-    fn of(
-        stored: &'a [Message],
-        model: &'a str,
-        form: EncodeOptions<'a>,
-        bound: &'a BoundReasoning,
-    ) -> impl Iterator<Item = Self> + 'a {
-        let loop_begins = transcript::loop_begins(stored);
-        let calling = transcript::calling_turns(stored.iter().map(|it| (it.role, it.calls())));
-        let messages = stored.iter().zip(calling).enumerate();
-        messages.map(move |(at, (message, in_calling_turn))| Self {
-            dialect: form.dialect,
-            own: authorship::wrote(form.provider, model, message) && bound.allows(at),
-            in_loop: at > loop_begins,
-            in_calling_turn,
-        })
-    }
-
-    /// Whether a reasoning part is sent back.
-    fn takes(self, part: &Part) -> bool {
-        let reasoning = PastReasoning {
-            has_metadata: part.provider_metadata.is_some(),
-            own: self.own,
-            in_loop: self.in_loop,
-            in_calling_turn: self.in_calling_turn,
-        };
-        self.dialect.reasoning().includes(reasoning)
-    }
+/// For each message of a conversation, what determines whether its reasoning is sent back. It is not
+/// `own` if it is no longer valid at its position.
+fn past_reasoning<'a>(
+    stored: &'a [Message],
+    model: &'a str,
+    form: EncodeOptions<'a>,
+    bound: &'a BoundReasoning,
+) -> impl Iterator<Item = PastReasoning> + 'a {
+    let loop_begins = transcript::loop_begins(stored);
+    let calling = transcript::calling_turns(stored.iter().map(|it| (it.role, it.calls())));
+    let messages = stored.iter().zip(calling).enumerate();
+    messages.map(move |(at, (message, in_calling_turn))| PastReasoning {
+        has_metadata: false,
+        own: authorship::wrote(form.provider, model, message) && bound.allows(at),
+        in_loop: at > loop_begins,
+        in_calling_turn,
+    })
 }
 
 /// Whether an assistant message has content that can be sent. Reasoning alone cannot.
@@ -223,16 +198,21 @@ fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
 /// Encodes an assistant message with content that can be sent.
 fn assistant<'a>(
     message: &'a Message,
-    back: SentReasoning<'_>,
+    dialect: &Dialect,
+    past: PastReasoning,
     thinks: bool,
     (ids, contents): (&'a CallIdMap, &Contents),
     left_out: &mut Vec<PromptNote>,
 ) -> wire::Assistant<'a> {
+    let takes = |part: &Part| {
+        let has_metadata = part.provider_metadata.is_some();
+        dialect.reasoning().includes(PastReasoning { has_metadata, ..past })
+    };
     let mut written = wire::Assistant::default();
     for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
         match &part.content {
             Content::Text(text) => append(&mut written.content, text),
-            Content::Refusal(text) if back.dialect.refusals => append(&mut written.refusal, text),
+            Content::Refusal(text) if dialect.refusals => append(&mut written.refusal, text),
             Content::Refusal(text) => append(&mut written.content, text),
             Content::ToolCall(call) => written.tool_calls.push(wire::Call {
                 id: ids.get(&call.id),
@@ -241,17 +221,17 @@ fn assistant<'a>(
                     name: call_names::sanitize(&call.name, call_names::MAX_NAME_CHARS),
                     arguments: arguments(call),
                 },
-                extra_content: authorship::attached(KIND, part, "extra_content").filter(|_| back.own),
+                extra_content: authorship::attached(KIND, part, "extra_content").filter(|_| past.own),
             }),
-            Content::Reasoning { text, .. } if back.takes(part) => match back.dialect.reasoning_back {
+            Content::Reasoning { text, .. } if takes(part) => match dialect.reasoning_back {
                 ReasoningBack::InLoop | ReasoningBack::WhileCalls => {
-                    append(place(&mut written, back.dialect.reasoning_field), text)
+                    append(place(&mut written, dialect.reasoning_field), text)
                 }
                 ReasoningBack::Details => reasoning_details::add(&mut written.reasoning_details, blocks(part)),
                 ReasoningBack::Never => {}
             },
             Content::Reasoning { .. } => left_out.push(omissions::part(message, position, omissions::REASONING)),
-            Content::Media(medium) if back.dialect.media.own_pictures => {
+            Content::Media(medium) if dialect.media.own_pictures => {
                 written.images.push(media::part(medium, contents));
             }
             // The transcript is validated: assistant messages have no tool results. Media that the
@@ -259,7 +239,7 @@ fn assistant<'a>(
             Content::ToolResult(_) | Content::Media(_) | Content::ProviderItem(_) | Content::Unknown(_) => {}
         }
     }
-    let placeholder = back.dialect.placeholder().filter(|_| thinks);
+    let placeholder = dialect.placeholder().filter(|_| thinks);
     if let Some(field) = placeholder.filter(|_| !written.tool_calls.is_empty()) {
         place(&mut written, field).get_or_insert_with(|| NO_REASONING.to_owned());
     }

@@ -37,10 +37,7 @@ pub(super) fn changes(turns: MessageOrder, written: Vec<Message<'_>>) -> Request
         MessageOrder::Strict => {
             let before = numbers(&written);
             let strict = strict(written);
-            let [instructions, users, answers, _] = more(before, numbers(&strict));
-            changes.messages(Role::System, instructions);
-            changes.messages(Role::User, users);
-            changes.messages(Role::Assistant, answers);
+            let [instructions, users, answers] = count(&mut changes, before, &strict);
             changes.texts(INSTRUCTIONS, -instructions);
             changes.texts(OPENING, users + instructions);
             changes.texts(ACKNOWLEDGEMENT, answers);
@@ -50,10 +47,7 @@ pub(super) fn changes(turns: MessageOrder, written: Vec<Message<'_>>) -> Request
     let before = numbers(&written);
     let texts_before = texts(&written);
     let joined = joined(written);
-    let [instructions, users, answers, _] = more(before, numbers(&joined));
-    changes.messages(Role::System, instructions);
-    changes.messages(Role::User, users);
-    changes.messages(Role::Assistant, answers);
+    count(&mut changes, before, &joined);
     // Two merged texts have a separator between them; two messages may merge without one.
     changes.texts(TEXT_SEPARATOR, texts_before - texts(&joined));
     changes
@@ -74,23 +68,28 @@ fn texts(messages: &[Message<'_>]) -> i64 {
     messages.iter().map(of_message).sum()
 }
 
-/// Numbers of system, user, assistant and tool messages.
-fn numbers(messages: &[Message<'_>]) -> [i64; 4] {
-    let mut numbers = [0; 4];
-    for message in messages {
-        let at = match message {
-            Message::System { .. } | Message::Developer { .. } => 0,
-            Message::User { .. } => 1,
-            Message::Assistant(_) => 2,
-            Message::Tool { .. } => 3,
-        };
-        numbers[at] += 1;
+/// Counts the messages that were added. Returns the numbers of system, user and assistant messages.
+fn count(changes: &mut RequestDiff, before: [i64; 3], after: &[Message<'_>]) -> [i64; 3] {
+    let after = numbers(after);
+    let added = std::array::from_fn(|at| after[at] - before[at]);
+    for (role, added) in [Role::System, Role::User, Role::Assistant].into_iter().zip(added) {
+        changes.messages(role, added);
     }
-    numbers
+    added
 }
 
-fn more(before: [i64; 4], after: [i64; 4]) -> [i64; 4] {
-    std::array::from_fn(|at| after[at] - before[at])
+/// Numbers of system, user and assistant messages.
+fn numbers(messages: &[Message<'_>]) -> [i64; 3] {
+    let mut numbers = [0; 3];
+    for message in messages {
+        match message {
+            Message::System { .. } | Message::Developer { .. } => numbers[0] += 1,
+            Message::User { .. } => numbers[1] += 1,
+            Message::Assistant(_) => numbers[2] += 1,
+            Message::Tool { .. } => {}
+        }
+    }
+    numbers
 }
 
 /// Rearranges messages for a strict template: system messages at the start only, a first message
