@@ -320,8 +320,7 @@ fn call(part: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let input = part.get("input").or_else(|| part.get("args"));
     // Invalid arguments are kept as the text that the model wrote.
     let arguments = input.map(|input| input.text_or_json(reading));
-    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
-    Part::new(&part.at, content).with(&options(part))
+    Part::call(&part.at, id, name, arguments.unwrap_or_default()).with(&options(part))
 }
 
 /// Keeps a provider-executed tool call or its result unchanged.

@@ -154,8 +154,8 @@ fn call(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let name = block.required("name", reading);
     let arguments = block.get("input").map(|input| input.raw.get().to_owned());
     let own = block.get("caller").map(|caller| ("caller".to_owned(), caller.value()));
-    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
-    Part::new(&block.at, content).with_metadata(KIND, own.into_iter().collect())
+    let call = Part::call(&block.at, id, name, arguments.unwrap_or_default());
+    call.with_metadata(KIND, own.into_iter().collect())
 }
 
 /// Whether a block type belongs to a server tool, or to an operation of the service on the

@@ -21,7 +21,6 @@ use crate::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
         discovery::Family,
-        error::Kind,
         http::{Call, Settings, SetupError, retried},
         model_names::ModelNames,
     },
@@ -215,21 +214,13 @@ impl Provider for Anthropic {
 
 /// Whether the service rejected the request because of its reasoning.
 fn refuses_reasoning(error: &Error) -> bool {
-    let words = error.message.to_ascii_lowercase();
-    error.kind == Kind::BadRequest
-        && words.contains("thinking")
-        && ["signature", "cannot be modified", "bound to", "cannot be `thinking`", "expected `thinking`"]
-            .iter()
-            .any(|said| words.contains(said))
+    let words = ["signature", "cannot be modified", "bound to", "cannot be `thinking`", "expected `thinking`"];
+    error.rejects(&["thinking"], &words)
 }
 
 /// Whether the service rejected the request because of system messages within the conversation.
 fn refuses_system(error: &Error) -> bool {
-    let words = error.message.to_ascii_lowercase();
-    error.kind == Kind::BadRequest
-        && words.contains("role")
-        && words.contains("system")
-        && ["not supported", "must be", "should be", "unexpected role"].iter().any(|said| words.contains(said))
+    error.rejects(&["role", "system"], &["not supported", "must be", "should be", "unexpected role"])
 }
 
 /// Encodes a prompt as for Anthropic itself, for a model of another provider.

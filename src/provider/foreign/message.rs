@@ -192,6 +192,11 @@ impl ForeignPart {
         Self::new(at, ForeignContent::Reasoning { text, redacted })
     }
 
+    /// Creates a tool call.
+    pub(crate) fn call(at: &str, id: String, name: String, arguments: String) -> Self {
+        Self::new(at, ForeignContent::Call { id, name, arguments })
+    }
+
     /// Creates the result of a call from its texts and media.
     pub(crate) fn result(at: &str, call: String, given: Vec<Self>, outcome: ForeignOutcome) -> Self {
         let given = given.into_iter().filter_map(|part| match part.content {

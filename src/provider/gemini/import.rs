@@ -250,8 +250,7 @@ fn called(
     };
     calls.add(OpenCall { name: name.clone(), id: id.clone() });
     let arguments = call.get("args").map(|args| args.json());
-    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
-    Some(Part::new(&part.at, content).with_metadata(KIND, own))
+    Some(Part::call(&part.at, id, name, arguments.unwrap_or_default()).with_metadata(KIND, own))
 }
 
 #[cfg(test)]

@@ -187,12 +187,8 @@ fn call(call: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
 /// Creates a tool call. The arguments may be invalid JSON, as written by a model, or the object
 /// itself, as written by some services.
 fn call_part(at: &str, id: String, function: &Object<'_>, reading: &mut Importer<'_>) -> Part {
-    let content = Content::Call {
-        id,
-        arguments: function.text_or_json("arguments", reading),
-        name: function.required("name", reading),
-    };
-    Part::new(at, content)
+    let arguments = function.text_or_json("arguments", reading);
+    Part::call(at, id, function.required("name", reading), arguments)
 }
 
 fn result(message: &Object<'_>, call: String, reading: &mut Importer<'_>) -> Part {

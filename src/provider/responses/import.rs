@@ -161,9 +161,9 @@ impl PendingResponse {
         let mut own = self.names(item, reading);
         let caller = item.get("caller").map(|caller| caller.value());
         own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
-        let content =
-            Content::Call { id: item.required("call_id", reading), name: item.required("name", reading), arguments };
-        self.parts.push(Part::new(&item.at, content).with_metadata(KIND, own));
+        let id = item.required("call_id", reading);
+        let call = Part::call(&item.at, id, item.required("name", reading), arguments);
+        self.parts.push(call.with_metadata(KIND, own));
     }
 
     /// Reads a custom tool call. Its text input becomes the `input` argument.
@@ -171,12 +171,10 @@ impl PendingResponse {
         self.begin(item);
         let mut own = self.names(item, reading);
         own.insert("type".to_owned(), json!("custom_tool_call"));
-        let content = Content::Call {
-            id: item.required("call_id", reading),
-            name: item.required("name", reading),
-            arguments: json!({"input": item.string("input", reading)}).to_string(),
-        };
-        self.parts.push(Part::new(&item.at, content).with_metadata(KIND, own));
+        let id = item.required("call_id", reading);
+        let name = item.required("name", reading);
+        let arguments = json!({"input": item.string("input", reading)}).to_string();
+        self.parts.push(Part::call(&item.at, id, name, arguments).with_metadata(KIND, own));
     }
 
     fn hosted(&mut self, item: &Object<'_>, kind: &str) {

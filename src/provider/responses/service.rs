@@ -25,7 +25,6 @@ use crate::{
     provider::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
-        error::Kind,
         http::{Call, Settings, SetupError, retried},
         model_names::ModelNames,
     },
@@ -216,7 +215,7 @@ pub(crate) fn request(prompt: &Prompt) -> Request {
 
 /// Whether the service rejected the request because it asks for summaries.
 fn refuses_summaries(error: &Error) -> bool {
-    says(error, &["reasoning summar", "reasoning.summary"])
+    error.rejects(&[], &["reasoning summar", "reasoning.summary"])
 }
 
 /// Whether the service rejected its own items: encrypted for another account, or without the items
@@ -232,10 +231,5 @@ fn refuses_own(error: &Error) -> bool {
         "was not found or has expired",
         "item with id 'rs_",
     ];
-    error.code == "invalid_encrypted_content" || says(error, &words)
-}
-
-fn says(error: &Error, words: &[&str]) -> bool {
-    let message = error.message.to_ascii_lowercase();
-    error.kind == Kind::BadRequest && words.iter().any(|words| message.contains(words))
+    error.code == "invalid_encrypted_content" || error.rejects(&[], &words)
 }
