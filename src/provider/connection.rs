@@ -72,7 +72,7 @@ impl Connection {
         field: &str,
         is_optional: bool,
     ) -> Result<Option<u32>, Error> {
-        match self.client.request_json(path, &headers, body).await {
+        match self.client.post_json(path, &headers, body).await {
             Ok(answer) => {
                 let tokens = self.client.parse_token_count(answer[field].as_u64());
                 tokens.map(Some)

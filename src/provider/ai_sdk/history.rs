@@ -10,8 +10,8 @@ use super::{
 use crate::{
     model::{Content, Media, Role, ToolCall, ToolOutcome},
     provider::{
-        body::Body,
-        foreign::{self, Exporter, plain, raw},
+        body::{Body, plain},
+        foreign::{self, Exporter, raw},
         inputs::{self, Input},
     },
 };

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{
-    json,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::{json, value::RawValue};
 
 use super::{
     KIND,
@@ -16,6 +13,7 @@ use crate::{
     model::{Citation, ProviderItem},
     provider::{
         Chunk, authorship,
+        body::plain,
         chunk::TextKind,
         http::{
             Chunks, Fault,
@@ -206,8 +204,7 @@ fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece, room: &mut R
     let kind = word("type").unwrap_or_default();
     let title = title(&word("name").unwrap_or_else(|| kind.clone()), fields.get("input").map(AsRef::as_ref));
     room.fit(&kind, &mut fields);
-    let json = to_raw_value(&fields).map(|raw| raw.get().to_owned());
-    authorship::item(&kind, json.unwrap_or_else(|_| "{}".to_owned()), &title)
+    authorship::item(&kind, plain(&fields).get().to_owned(), &title)
 }
 
 /// A human-readable line: the tool that was used, and its main argument.

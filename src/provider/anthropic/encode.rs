@@ -9,7 +9,7 @@ use super::{
     family::Family,
     messages::{ConversationOptions, conversation},
     options,
-    wire::{AnyTool, Block, CacheControl, Content, Tool},
+    wire::{Block, CacheControl, Content, Tool},
 };
 use crate::{
     model::{
@@ -18,7 +18,7 @@ use crate::{
     },
     provider::{
         ModelInfo,
-        body::{Body, Json, options_of},
+        body::{self, Body, options_of},
         call_ids::CallIdMap,
         inserted,
     },
@@ -114,11 +114,7 @@ fn encode(prompt: &Prompt, manner: &EncodeOptions<'_>, finish: impl FnOnce(&mut 
     let system = instructions(written.system, pruned.is_some(), manner.cache);
     body.set_list("system", system);
     body.set("messages", written.messages);
-    let hosted = prompt.provider_tools.iter();
-    let hosted = hosted.map(|json| AnyTool::Service(Json(Cow::Borrowed(json))));
-    let host_tools = host_tools.into_iter().map(AnyTool::Host);
-    let all: Vec<AnyTool<'_>> = host_tools.chain(hosted).collect();
-    body.set_list("tools", all);
+    body.set_list("tools", body::tools(host_tools.iter(), prompt));
     body.set_some("container", written.container);
     finish(&mut body, written.has_call_without_reasoning);
     Encoded {

@@ -10,8 +10,8 @@ use crate::{
     },
     provider::{
         authorship,
-        body::Body,
-        foreign::{self, Exporter, MediaLocation, named, plain},
+        body::{Body, plain},
+        foreign::{self, Exporter, MediaLocation, named},
         inputs::{self, Input},
     },
 };

@@ -1,10 +1,7 @@
 //! The state of writing a stored message in another API's format.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{
-    Value, json,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     model::{
@@ -12,7 +9,7 @@ use crate::{
         ToolResult, json::replace_lone_surrogates, media::Source, message::StoredPart,
     },
     provider::{
-        body::Body,
+        body::{Body, plain},
         inputs::{self, Input},
     },
 };
@@ -221,8 +218,4 @@ pub(crate) fn sources(part: &Part, is_known: impl Fn(&str) -> bool) -> Vec<Box<R
 /// Stored JSON with unpaired surrogates replaced. Returns `None` if it is invalid.
 pub(crate) fn raw(json: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(replace_lone_surrogates(json).into_owned()).ok()
-}
-
-pub(crate) fn plain(value: &Value) -> Box<RawValue> {
-    to_raw_value(value).expect("a value is JSON")
 }

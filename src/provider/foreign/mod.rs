@@ -13,7 +13,7 @@ mod order;
 mod read;
 mod write;
 
-pub(super) use exporter::{Exporter, MediaLocation, message, named, plain, raw, sources};
+pub(super) use exporter::{Exporter, MediaLocation, message, named, raw, sources};
 pub(super) use importer::Importer;
 pub(super) use media::{PDF, PICTURE, at_url, decode_base64, from_data_or_url, inline, or};
 pub use message::{

@@ -9,8 +9,8 @@ use crate::{
     model::{Content, Media, Role, ToolCall, ToolResult, media::UNSUPPORTED_TEXT},
     provider::{
         authorship,
-        body::Body,
-        foreign::{self, Exporter, MediaLocation, named, plain},
+        body::{Body, plain},
+        foreign::{self, Exporter, MediaLocation, named},
         inputs::Input,
         inserted::INSTRUCTIONS,
     },

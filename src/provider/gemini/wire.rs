@@ -117,19 +117,6 @@ pub(super) struct Function<'a> {
     pub(super) parameters_json_schema: Option<Json<'a>>,
 }
 
-/// Tools of a request.
-#[derive(Debug, Clone, Serialize)]
-#[serde(untagged)]
-pub(super) enum Tools<'a> {
-    /// Host tools.
-    Host {
-        #[serde(rename = "functionDeclarations")]
-        functions: Vec<Function<'a>>,
-    },
-    /// A server tool, as the host wrote it.
-    Service(Json<'a>),
-}
-
 impl<'a> Part<'a> {
     /// A part without a signature.
     pub(super) fn new(data: Data<'a>) -> Self {

@@ -10,8 +10,8 @@ use crate::{
     },
     provider::{
         authorship,
-        body::Body,
-        foreign::{Exporter, MediaLocation, named, plain},
+        body::{Body, plain},
+        foreign::{Exporter, MediaLocation, named},
         inputs::{self, Input},
     },
 };

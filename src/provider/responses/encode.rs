@@ -3,7 +3,12 @@
 use super::{dialect::CALL_IDS, encode_options::EncodeOptions, input, options, wire};
 use crate::{
     model::{Prompt, PromptFormat, PromptNote, Tool, derive},
-    provider::{Request, body::Body, call_ids::CallIdMap, inserted},
+    provider::{
+        Request,
+        body::{self, Body},
+        call_ids::CallIdMap,
+        inserted,
+    },
 };
 
 /// Instructions for a service that requires some, if the prompt has none.
@@ -41,16 +46,12 @@ fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> (Body, Vec<PromptNote>) 
     }
     let (items, left_out) = input::items(prompt, form, &ids);
     body.set("input", items);
-    let host = prompt.tools.iter().map(tool);
-    let own = prompt.provider_tools.iter();
-    let own = own.filter_map(|json| serde_json::from_str(json).ok().map(wire::Tool::Provider));
-    let tools: Vec<wire::Tool<'_>> = host.chain(own).collect();
-    body.set_list("tools", tools);
+    body.set_list("tools", body::tools(prompt.tools.iter().map(tool), prompt));
     (body, left_out)
 }
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {
-    wire::Tool::Host {
+    wire::Tool {
         kind: "function",
         name: &tool.name,
         description: &tool.description,

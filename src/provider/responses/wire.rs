@@ -218,22 +218,16 @@ impl<'a> Content<'a> {
     }
 }
 
-/// A tool in a request.
+/// A host tool in a request.
 #[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(super) enum Tool<'a> {
-    /// A host tool.
-    Host {
-        #[serde(rename = "type")]
-        kind: &'static str,
-        name: &'a str,
-        #[serde(skip_serializing_if = "str::is_empty")]
-        description: &'a str,
-        /// The schema as the host wrote it.
-        parameters: &'a RawValue,
-        /// Always set, because the service defaults to strict schemas.
-        strict: bool,
-    },
-    /// A server tool, as the host wrote it.
-    Provider(&'a RawValue),
+pub(super) struct Tool<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) description: &'a str,
+    /// The schema as the host wrote it.
+    pub(super) parameters: &'a RawValue,
+    /// Always set, because the service defaults to strict schemas.
+    pub(super) strict: bool,
 }
