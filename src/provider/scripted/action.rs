@@ -31,16 +31,16 @@ pub(super) struct Pace {
 
 /// An action of a step.
 #[derive(Debug)]
-pub(super) enum Action {
+pub(super) enum Action<Text = Source, Name = Template, Failure = ErrorFile> {
     /// Streams a text, or a call with its arguments.
     Stream {
         output: Output,
-        text: Source,
+        text: Text,
         pace: Pace,
     },
     Delay(Duration),
-    WaitFor(Template),
-    Fail(ErrorFile),
+    WaitFor(Name),
+    Fail(Failure),
     Finish {
         reason: Option<FinishReason>,
         usage: UsageReport,
@@ -48,6 +48,9 @@ pub(super) enum Action {
     Break,
     Stall,
 }
+
+/// An action rendered for one prompt.
+pub(super) type RenderedAction = Action<String, String, Error>;
 
 /// What a streamed text is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,18 +84,6 @@ pub(super) enum UsageReport {
     Estimated,
     /// The given usage, or none.
     Fixed(Option<Usage>),
-}
-
-/// An action rendered for one prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RenderedAction {
-    Stream { output: Output, text: String, pace: Pace },
-    Delay(Duration),
-    WaitFor(String),
-    Fail(Error),
-    Finish { reason: Option<FinishReason>, usage: UsageReport },
-    Break,
-    Stall,
 }
 
 impl Pace {
