@@ -89,7 +89,7 @@ impl Catalog {
         }
         let known = |name: &str| {
             let shipped = self.shipped(name);
-            match listed.and_then(|listed| Some((listed.at, listed.get(name)?))) {
+            match listed.and_then(|listed| Some((listed.at, listed.list.get(name)?))) {
                 Some((at, listed)) => shipped.listed(at, listed),
                 None => shipped,
             }

@@ -14,9 +14,9 @@ use futures_util::StreamExt as _;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Error, Provider, ResponseStream, authorship, error::Kind, http::classify::IMAGE_CODES};
+use super::{Error, Provider, ResponseStream, authorship, error::Kind, http::classify::IMAGE_CODES, inputs::identity};
 use crate::model::{
-    BlobId, Media, Prompt,
+    Media, Prompt,
     media::{Kind as MediaKind, Source},
 };
 
@@ -64,18 +64,8 @@ struct Rejections {
     order: VecDeque<Key>,
 }
 
-/// A media part for one model: another model of the service may accept it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    model: String,
-    content: Place,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Blob(BlobId),
-    Url(String),
-}
+/// A model, and the identity of a media part: another model of the service may accept it.
+type Key = (String, String);
 
 impl RefusedMedia {
     /// Why the media is not sent to the model. Returns `None` if the service has not rejected it.
@@ -84,7 +74,7 @@ impl RefusedMedia {
         if refused.reasons.is_empty() {
             return None;
         }
-        refused.reasons.get(&Key::of(model, media)).cloned()
+        refused.reasons.get(&key(model, media)).cloned()
     }
 
     /// Watches the response to a prompt. If the service rejects media, this is remembered, and the
@@ -115,7 +105,7 @@ impl RefusedMedia {
         tracing::warn!(%error, "service rejected media; it is replaced with text");
         let reason = format!("The service rejected it: {}", error.message);
         for media in named {
-            self.add(Key::of(&prompt.model, media), &reason);
+            self.add(key(&prompt.model, media), &reason);
         }
         Error { kind: Kind::BadRequest, should_retry: Some(true), ..error }
     }
@@ -135,16 +125,8 @@ impl RefusedMedia {
     }
 }
 
-impl Key {
-    fn of(model: &str, media: &Media) -> Self {
-        Self {
-            model: model.to_owned(),
-            content: match &media.source {
-                Source::Blob(kept) => Place::Blob(kept.id.clone()),
-                Source::Url(url) => Place::Url(url.clone()),
-            },
-        }
-    }
+fn key(model: &str, media: &Media) -> Key {
+    (model.to_owned(), identity(media).to_owned())
 }
 
 /// The media of a prompt that an error is about: the media at the path that the error names.

@@ -79,8 +79,10 @@ fn written<'a>(
 ) -> (Vec<wire::Message<'a>>, Vec<PromptNote>) {
     let mut written = Vec::new();
     let mut left_out = Vec::new();
+    let role = if form.developer { "developer" } else { "system" };
+    let instructions = |content| wire::Message::Instructions { role, content };
     if !system.is_empty() {
-        written.push(instructions(system, form.developer));
+        written.push(instructions(system));
     }
     let back = past_reasoning(stored, model, form, bound);
     for (at, (message, back)) in stored.iter().zip(back).enumerate() {
@@ -90,7 +92,7 @@ fn written<'a>(
         match message.role {
             Role::System => {
                 let texts = texts(message).into_iter().map(Cow::Borrowed);
-                written.extend(texts.map(|text| instructions(text, form.developer)));
+                written.extend(texts.map(instructions));
             }
             Role::User => {
                 let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
@@ -124,10 +126,6 @@ fn written<'a>(
         }
     }
     (written, left_out)
-}
-
-fn instructions(content: Cow<'_, str>, developer: bool) -> wire::Message<'_> {
-    if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
 }
 
 /// Encodes a user message. Returns `None` if it is empty.

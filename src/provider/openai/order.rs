@@ -57,7 +57,7 @@ pub(super) fn changes(turns: MessageOrder, written: Vec<Message<'_>>) -> Request
 fn texts(messages: &[Message<'_>]) -> i64 {
     let of_part = |part: &UserPart<'_>| i64::from(matches!(part, UserPart::Text { .. }));
     let of_message = |message: &Message<'_>| match message {
-        Message::System { .. } | Message::Developer { .. } => 1,
+        Message::Instructions { .. } => 1,
         Message::User { content: UserContent::Text(_) } => 1,
         Message::User { content: UserContent::Parts(parts) } => parts.iter().map(of_part).sum(),
         Message::Assistant(Assistant { content, refusal, reasoning_content, reasoning, .. }) => {
@@ -83,7 +83,7 @@ fn numbers(messages: &[Message<'_>]) -> [i64; 3] {
     let mut numbers = [0; 3];
     for message in messages {
         match message {
-            Message::System { .. } | Message::Developer { .. } => numbers[0] += 1,
+            Message::Instructions { .. } => numbers[0] += 1,
             Message::User { .. } => numbers[1] += 1,
             Message::Assistant(_) => numbers[2] += 1,
             Message::Tool { .. } => {}
@@ -98,16 +98,12 @@ fn numbers(messages: &[Message<'_>]) -> [i64; 3] {
 pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut fitting: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
-        let message = match message {
-            Message::System { content } | Message::Developer { content } if has_conversation(&fitting) => {
+        let message = match (message, has_conversation(&fitting)) {
+            (Message::Instructions { content, .. }, true) => {
                 let content = UserContent::Text(Cow::Owned(format!("{INSTRUCTIONS}{content}")));
                 Message::User { content }
             }
-            other @ (Message::System { .. }
-            | Message::Developer { .. }
-            | Message::User { .. }
-            | Message::Assistant(_)
-            | Message::Tool { .. }) => other,
+            (message, _) => message,
         };
         match (&message, fitting.last()) {
             (Message::User { .. }, Some(Message::Tool { .. })) => {
@@ -130,8 +126,9 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut joined: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
         match (joined.last_mut(), message) {
-            (Some(Message::System { content: before }), Message::System { content })
-            | (Some(Message::Developer { content: before }), Message::Developer { content }) => add(before, &content),
+            (Some(Message::Instructions { content: before, .. }), Message::Instructions { content, .. }) => {
+                add(before, &content)
+            }
             (Some(Message::User { content: before }), Message::User { content }) => before.extend(content),
             (Some(Message::Assistant(before)), Message::Assistant(next)) if before.tool_calls.is_empty() => {
                 before.extend(next);
@@ -144,8 +141,7 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
 
 /// Whether any message is not a system message.
 fn has_conversation(messages: &[Message<'_>]) -> bool {
-    let instructs = |message: &Message<'_>| matches!(message, Message::System { .. } | Message::Developer { .. });
-    !messages.iter().all(instructs)
+    !messages.iter().all(|message| matches!(message, Message::Instructions { .. }))
 }
 
 impl<'a> UserContent<'a> {
@@ -212,7 +208,7 @@ mod tests {
         let assistant =
             |content: Option<&str>| Assistant { content: content.map(str::to_owned), ..Assistant::default() };
         match role {
-            "system" => Message::System { content },
+            "system" => Message::Instructions { role: "system", content },
             "user" => Message::User { content: UserContent::Text(content) },
             "assistant" => Message::Assistant(assistant(Some(text))),
             "calls" => {
