@@ -201,8 +201,6 @@ pub(super) struct BlockStart {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Delta {
-    #[serde(rename = "type")]
-    pub(super) kind: LenientString,
     pub(super) text: Option<Piece>,
     pub(super) thinking: Option<Piece>,
     pub(super) partial_json: Option<Piece>,
