@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::{KIND, OPTIONS, READER};
 use crate::{
-    model::{ProviderItem, Role},
+    model::{ProviderItem, Role, ToolOutcome},
     provider::{
         authorship,
         foreign::{
-            FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part,
-            Importer, Node, Object, PDF, PICTURE, at_url, decode_base64, from_data_or_url, inline, or,
+            self, FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF,
+            PICTURE, at_url, decode_base64, from_data_or_url, inline, or,
         },
     },
 };
@@ -350,10 +350,10 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
 }
 
 /// The output of a tool call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Output {
     given: Vec<Part>,
-    outcome: Outcome,
+    outcome: ToolOutcome,
     /// The output was a JSON value rather than text.
     is_json: bool,
 }
@@ -366,18 +366,18 @@ fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
         let given = result.as_ref().map(|node| text(node.text_or_json(reading)));
         return Output {
             given: given.unwrap_or_default(),
-            outcome: Outcome::of(part.is_true("isError")),
+            outcome: foreign::outcome(part.is_true("isError")),
             is_json: result.is_some_and(|node| !node.is_text()),
         };
     };
     let Some(output) = output.object(reading) else {
-        return Output::default();
+        return Output { given: Vec::new(), outcome: ToolOutcome::Success, is_json: false };
     };
     let kind = output.required("type", reading);
     let value = output.get("value");
     let outcome = match kind.as_str() {
-        "execution-denied" => Outcome::Denied,
-        kind => Outcome::of(kind.starts_with("error")),
+        "execution-denied" => ToolOutcome::Denied,
+        kind => foreign::outcome(kind.starts_with("error")),
     };
     let given = match (kind.as_str(), value) {
         ("text" | "error-text", Some(value)) => text(value.text(reading)),

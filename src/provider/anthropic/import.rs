@@ -11,8 +11,8 @@ use crate::{
     provider::{
         authorship,
         foreign::{
-            ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer, Node,
-            Object, PDF, PICTURE, at_url, decode_base64, inline, or,
+            ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url,
+            decode_base64, inline, or, outcome,
         },
         http::lenient,
     },
@@ -83,8 +83,7 @@ fn user_part(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Opti
 fn result(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let call = block.required("tool_use_id", reading);
     let given = blocks(block, "content", reading, given_by_tool);
-    let outcome = Outcome::of(block.is_true("is_error"));
-    Part::result(&block.at, call, given, outcome)
+    Part::result(&block.at, call, given, outcome(block.is_true("is_error")))
 }
 
 fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
@@ -186,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::PromptFormat,
+        model::{PromptFormat, ToolOutcome},
         provider::foreign::{self, ForeignConversation},
     };
 
@@ -212,6 +211,6 @@ mod tests {
         assert_eq!(thinking.metadata.as_deref(), Some(r#"{"anthropic":{"signature":"s"}}"#));
         assert!(matches!(&call.content, Content::Call { arguments, .. } if arguments == r#"{"a":1.5}"#));
         assert!(matches!(&item.content, Content::Item { title, .. } if title == "web_search: tea"));
-        assert!(matches!(&messages[1].parts[0].content, Content::Result { outcome: Outcome::Error, .. }));
+        assert!(matches!(&messages[1].parts[0].content, Content::Result { outcome: ToolOutcome::Error, .. }));
     }
 }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::{KIND, items, names};
 use crate::{
-    model::Role,
+    model::{Role, ToolOutcome},
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
-        Node, Object, PDF, at_url, decode_base64, inline,
+        self, FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF,
+        at_url, decode_base64, inline,
     },
 };
 
@@ -181,22 +181,22 @@ fn result(part: &Object<'_>, response: &Object<'_>, calls: &mut Calls, reading: 
 
 /// The text and the outcome of a tool response: the value of `output` or `error` if that is its
 /// only member, otherwise the whole response as JSON.
-fn outcome(response: &Object<'_>, reading: &mut Importer<'_>) -> (String, Outcome) {
+fn outcome(response: &Object<'_>, reading: &mut Importer<'_>) -> (String, ToolOutcome) {
     let Some(node) = response.get("response") else {
-        return (String::new(), Outcome::Success);
+        return (String::new(), ToolOutcome::Success);
     };
     let Some(outcome) = node.object(reading) else {
-        return (String::new(), Outcome::Success);
+        return (String::new(), ToolOutcome::Success);
     };
     let names: Vec<&str> = outcome.names().collect();
     let alone = match names.as_slice() {
-        [] => return (String::new(), Outcome::Success),
+        [] => return (String::new(), ToolOutcome::Success),
         [name] => outcome.get(name).filter(|_| [OUTPUT, ERROR].contains(name)),
         _ => None,
     };
     let failed = names == [ERROR];
     let text = alone.map_or_else(|| node.json(), |alone| alone.text_or_json(reading));
-    (text, Outcome::of(failed))
+    (text, foreign::outcome(failed))
 }
 
 /// Reads a part of a model content.
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::{
         model::PromptFormat,
-        provider::foreign::{self, ForeignConversation, ForeignResultPart as Given},
+        provider::foreign::{self, ForeignConversation},
     };
 
     fn import(contents: &Value) -> ForeignConversation {
@@ -285,19 +285,19 @@ mod tests {
         ]);
         let ForeignConversation { messages, flaws } = import(&contents);
         assert_eq!(flaws, []);
-        let results: Vec<(String, String, Outcome)> = messages[2]
+        let results: Vec<(String, String, ToolOutcome)> = messages[2]
             .parts
             .iter()
             .map(|part| {
                 let Content::Result { call, parts: given, outcome } = &part.content else { panic!("{part:?}") };
-                let [Given::Text(text)] = given.as_slice() else { panic!("{given:?}") };
+                let [Content::Text(text)] = given.as_slice() else { panic!("{given:?}") };
                 (call.clone(), text.clone(), *outcome)
             })
             .collect();
         let expected = [
-            ("made_2", "No.", Outcome::Error),
-            ("made_1", "A", Outcome::Success),
-            ("made_3", r#"{"a":1,"b":2}"#, Outcome::Success),
+            ("made_2", "No.", ToolOutcome::Error),
+            ("made_1", "A", ToolOutcome::Success),
+            ("made_3", r#"{"a":1,"b":2}"#, ToolOutcome::Success),
         ];
         assert_eq!(results, expected.map(|(call, text, outcome)| (call.to_owned(), text.to_owned(), outcome)));
         assert_eq!(messages[3].role, Role::User);

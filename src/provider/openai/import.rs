@@ -4,10 +4,10 @@ use serde_json::Map;
 
 use super::KIND;
 use crate::{
-    model::Role,
+    model::{Role, ToolOutcome},
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
-        Node, Object, PDF, PICTURE, decode_base64, from_data_or_url, inline,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF, PICTURE,
+        decode_base64, from_data_or_url, inline,
     },
 };
 
@@ -193,7 +193,7 @@ fn call_part(at: &str, id: String, function: &Object<'_>, reading: &mut Importer
 
 fn result(message: &Object<'_>, call: String, reading: &mut Importer<'_>) -> Part {
     let given = message.parts("content", user_part, reading);
-    Part::result(&message.at, call, given, Outcome::Success)
+    Part::result(&message.at, call, given, ToolOutcome::Success)
 }
 
 #[cfg(test)]

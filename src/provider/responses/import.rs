@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 
 use super::{KIND, citation::citation, hosted};
 use crate::{
-    model::Role,
+    model::{Role, ToolOutcome},
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
-        Node, Object, PDF, PICTURE, at_url, from_data_or_url,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF, PICTURE,
+        at_url, from_data_or_url,
     },
 };
 
@@ -239,7 +239,7 @@ fn file(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> 
 fn result(item: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let call = item.required("call_id", reading);
     let given = item.parts("output", input_part, reading);
-    Part::result(&item.at, call, given, Outcome::Success)
+    Part::result(&item.at, call, given, ToolOutcome::Success)
 }
 
 #[cfg(test)]
