@@ -14,7 +14,7 @@ pub struct Dialect {
     /// Hosts with this dialect, including subdomains.
     pub hosts: &'static [&'static str],
     /// The field that limits the response.
-    pub max_tokens: MaxTokens,
+    pub max_tokens: &'static str,
     /// Whether the service supports the role `developer`.
     pub developer_role: bool,
     /// Whether usage must be requested.
@@ -89,15 +89,6 @@ pub enum Counter {
     Text,
 }
 
-/// The field that limits the response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MaxTokens {
-    /// `max_completion_tokens`
-    Completion,
-    /// `max_tokens`
-    Plain,
-}
-
 impl Dialect {
     /// Which reasoning of earlier responses is sent.
     pub(super) fn reasoning(&self) -> ReasoningRule {
@@ -135,7 +126,7 @@ pub enum MessageOrder {
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     hosts: &[],
-    max_tokens: MaxTokens::Plain,
+    max_tokens: "max_tokens",
     developer_role: false,
     asks_for_usage: true,
     reasoning_back: ReasoningBack::Never,
@@ -166,7 +157,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "openai",
         hosts: &["api.openai.com"],
-        max_tokens: MaxTokens::Completion,
+        max_tokens: "max_completion_tokens",
         developer_role: true,
         message_order: MessageOrder::Any,
         refusals: true,

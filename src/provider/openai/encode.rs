@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::{
-    dialect::MaxTokens,
     encode_options::EncodeOptions,
     messages::{Conversation, conversation},
     options, wire,
@@ -21,11 +20,7 @@ pub fn request(prompt: &Prompt, form: EncodeOptions<'_>) -> (Request, Option<Str
     if dialect.asks_for_usage {
         body.set("stream_options", BTreeMap::from([("include_usage", true)]));
     }
-    let limit = match dialect.max_tokens {
-        MaxTokens::Completion => "max_completion_tokens",
-        MaxTokens::Plain => "max_tokens",
-    };
-    body.set_some(limit, prompt.max_output_tokens);
+    body.set_some(dialect.max_tokens, prompt.max_output_tokens);
     options::write(&mut body, prompt, dialect);
     (Request { shape: PromptFormat::OpenAiChat, body: body.bytes(), left_out }, fingerprint)
 }
