@@ -162,11 +162,6 @@ impl Client {
         &self.provider
     }
 
-    /// Sends a request for an event stream and waits for the head of a successful response.
-    pub(super) async fn send(&self, path: &str, headers: &HeaderMap, body: Vec<u8>) -> Result<Response, Error> {
-        self.post(path, "text/event-stream", headers, body).await
-    }
-
     /// Reads a token count from a response. Returns an error if it is not a valid number.
     pub(crate) fn parse_token_count(&self, tokens: Option<u64>) -> Result<u32, Error> {
         let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
@@ -200,7 +195,8 @@ impl Client {
         self.error_in(Fault::broken(why), response)
     }
 
-    async fn post(
+    /// Sends a request and waits for the head of a successful response.
+    pub(super) async fn post(
         &self,
         path: &str,
         accept: &'static str,
@@ -224,7 +220,6 @@ impl Client {
         self.send_request(request).await
     }
 
-    /// Sends a request and waits for the head of a successful response.
     async fn send_request(&self, request: RequestBuilder) -> Result<Response, Error> {
         let response = match timeout(self.config.first_byte_timeout, request.send()).await {
             Ok(Ok(response)) => response,
