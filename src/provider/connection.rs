@@ -1,5 +1,5 @@
-//! What the providers of all protocols hold: their name, the client of the service, and what is
-//! known about its models.
+//! What the providers of all protocols hold: the client of the service, and what is known about its
+//! models.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,8 +22,6 @@ const NOT_FOUND: u16 = 404;
 /// A provider's connection to its service.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
-    /// Configured name of the provider.
-    pub(super) name: String,
     pub(super) client: Client,
     pub(super) models: Catalog,
     pub(super) refused: RefusedMedia,
@@ -39,7 +37,7 @@ impl Connection {
     ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
         let models = Catalog::new(client.host(), declared).checked(names)?;
-        Ok(Self { name: name.to_owned(), client, models, refused: RefusedMedia::default() })
+        Ok(Self { client, models, refused: RefusedMedia::default() })
     }
 
     /// The facts about a model.

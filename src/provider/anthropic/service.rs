@@ -77,7 +77,7 @@ impl Anthropic {
 
     fn manner(&self, model: &str) -> EncodeOptions<'_> {
         EncodeOptions {
-            provider: &self.connection.name,
+            provider: self.connection.client.provider(),
             model: self.connection.info(model),
             cache: self.prompt_cache.marker(),
             reasoning_back: self.reasoning_back,
@@ -179,7 +179,7 @@ impl Provider for Anthropic {
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
-        provider == self.connection.name
+        provider == self.connection.client.provider()
     }
 
     fn withholds_parts(&self) -> bool {

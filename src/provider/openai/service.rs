@@ -68,7 +68,7 @@ impl OpenAi {
     }
 
     fn form(&self) -> EncodeOptions<'_> {
-        EncodeOptions { dialect: &self.dialect, provider: &self.connection.name, developer: self.developer }
+        EncodeOptions { dialect: &self.dialect, provider: self.connection.client.provider(), developer: self.developer }
     }
 }
 

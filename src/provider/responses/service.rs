@@ -80,7 +80,7 @@ impl Responses {
         let model = self.connection.models.model(model);
         EncodeOptions {
             dialect: &self.dialect,
-            provider: &self.connection.name,
+            provider: self.connection.client.provider(),
             reasons: model.is_some_and(|model| options::is_reasoning_model(&model)),
             summaries: self.summaries.load(Ordering::Relaxed),
             with_own_items: true,
