@@ -5,8 +5,8 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     model::{
-        Contents, Media, Message, Part, PromptNote, PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome,
-        ToolResult, json::replace_lone_surrogates, media::Source, message::StoredPart,
+        Contents, Media, Message, Part, PromptNote, PromptNoteKind, ProviderItem, ToolCall, ToolOutcome, ToolResult,
+        json::replace_lone_surrogates, media::Source, message::StoredPart,
     },
     provider::{
         body::{Body, plain},

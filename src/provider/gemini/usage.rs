@@ -1,8 +1,6 @@
 //! Reads the service's usage reports. Thoughts are counted separately from the response, and tokens
 //! that server tools read separately from the prompt.
 
-use serde_json::value::RawValue;
-
 use crate::{
     model::Usage,
     provider::http::report::{self, MergedReport, tokens},

@@ -161,7 +161,7 @@ pub(super) enum ReasonFile {
 }
 
 /// The reported usage, in tokens.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Usage", deny_unknown_fields, default)]
 struct UsageFile {
     input: u32,
