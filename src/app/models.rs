@@ -104,7 +104,7 @@ fn anthropic(name: &str, config: &AnthropicConfig, environment: &Environment) ->
     }
     let settings = settings(&config.base_url, &config.http, headers);
     let provider = Anthropic::new(name, settings, config.models.clone())?;
-    Ok(provider.with_prompt_cache(config.prompt_cache).with_reasoning_back(rules::anthropic(&config.rules)))
+    Ok(provider.with_prompt_cache(config.prompt_cache).with_reasoning_back(config.rules.reasoning_back))
 }
 
 fn gemini(name: &str, config: &GeminiConfig, environment: &Environment) -> anyhow::Result<Gemini> {

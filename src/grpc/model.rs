@@ -11,11 +11,10 @@ use super::{
 };
 use crate::{
     codec::field::{Field as _, choices, messages},
-    model::TenantId,
+    model::{TenantId, service_rules::CallIdRule},
     pb::{self, model_service_server::ModelService},
     provider::{
         ModelInfo, Rules,
-        call_ids::CallIdRule,
         info::{Limit, Source},
         registry::ResolvedModel,
         rules::{ForcedCalls, MissingReasoning, ReasoningAuthor, ReasoningKept, ReasoningRule},

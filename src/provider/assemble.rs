@@ -31,7 +31,7 @@ pub struct Assembly {
     used_call_ids: BTreeSet<CallId>,
     max_bytes: usize,
     bytes: usize,
-    parts: Vec<Draft>,
+    parts: Vec<Part>,
     /// Index into `parts` of each tool call, keyed by the provider's index.
     calls: BTreeMap<u32, usize>,
     /// Index of the part that was written last.
@@ -154,18 +154,12 @@ impl Assembly {
         }
     }
 
-    /// The parts received so far, unfinished calls included.
-    pub fn open_parts(&self) -> Vec<Part> {
-        self.parts.iter().cloned().map(Draft::into_part).collect()
-    }
-
     /// The parts to keep of a cancelled response: the text, reasoning and refusal received so far.
     /// Tool calls are left out because they may be incomplete, and provider items because their
     /// results may be missing.
     pub fn into_partial(self) -> Vec<Part> {
-        let said = |draft: &Draft| matches!(draft.kind, DraftKind::Text(_)) && !draft.text.is_empty();
-        let kept = self.parts.into_iter().filter(said);
-        kept.map(Draft::into_part).collect()
+        let said = |part: &Part| text_kind(&part.content).is_some_and(|kind| part.content != empty_text(kind));
+        self.parts.into_iter().filter(said).collect()
     }
 
     /// Returns the complete response. A call without arguments gets an empty object.
@@ -173,36 +167,33 @@ impl Assembly {
         if let Some(usage) = &mut finish.usage {
             usage.provider_tool_calls = usage.provider_tool_calls.max(self.provider_tool_calls());
         }
-        for draft in &mut self.parts {
-            if matches!(draft.kind, DraftKind::Call { .. }) && draft.text.trim().is_empty() {
-                draft.text = "{}".to_owned();
+        for part in &mut self.parts {
+            if let Content::ToolCall(call) = &mut part.content
+                && call.arguments.trim().is_empty()
+            {
+                call.arguments = "{}".to_owned();
             }
         }
-        let calls = self.parts.iter().filter_map(Draft::call).collect();
-        AssembledResponse {
-            parts: self.parts.into_iter().map(Draft::into_part).collect(),
-            calls,
-            pictures: self.pictures,
-            finish,
-        }
+        let calls = self.parts.iter().filter_map(|part| part.content.as_call());
+        AssembledResponse { calls: calls.cloned().collect(), parts: self.parts, pictures: self.pictures, finish }
     }
 
     /// Number of tool calls among the provider items.
     fn provider_tool_calls(&self) -> u32 {
-        let is_call = |it: &&Draft| matches!(&it.kind, DraftKind::Item(item) if is_tool_call(&item.kind));
+        let is_call = |it: &&Part| matches!(&it.content, Content::ProviderItem(item) if is_tool_call(&item.kind));
         narrow(self.parts.iter().filter(is_call).count())
     }
 
     /// Appends text of this kind. An empty chunk writes nothing and does not start a new part.
     fn append_text(&mut self, voice: TextKind, text: &str) -> Result<Progress, MalformedResponse> {
-        let open = self.last.filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Text(voice));
+        let open = self.last.filter(|&last| !self.sealed && text_kind(&self.parts[last].content) == Some(voice));
         if text.is_empty() {
             self.hidden = open.is_none().then_some(voice);
             return Ok(Progress::NoDelta);
         }
         let at = match open {
             Some(at) => at,
-            None => self.open(DraftKind::Text(voice))?,
+            None => self.open(empty_text(voice))?,
         };
         self.append(at, text)
     }
@@ -224,7 +215,7 @@ impl Assembly {
         self.count_bytes(name.len())?;
         let id = self.unique_call_id(id, new_id);
         let (name, replaced) = cleaned(&name);
-        let at = self.open(DraftKind::Call { id, name })?;
+        let at = self.open(Content::ToolCall(ToolCall { id, name, arguments: String::new() }))?;
         self.parts[at].sanitized = replaced;
         self.calls.insert(index, at);
         self.append(at, "")
@@ -246,11 +237,11 @@ impl Assembly {
     fn attach(&mut self, json: &str) -> Result<Progress, MalformedResponse> {
         self.count_bytes(json.len())?;
         let at = match (self.hidden, self.last) {
-            (Some(voice), _) => self.open(DraftKind::Text(voice))?,
+            (Some(voice), _) => self.open(empty_text(voice))?,
             (None, Some(last)) => last,
             (None, None) => return Err(MalformedResponse::StrayMetadata),
         };
-        self.parts[at].metadata = Some(self.parts[at].storable(json));
+        self.parts[at].provider_metadata = Some(storable(json, &mut self.parts[at].sanitized));
         self.sealed = true;
         Ok(Progress::NoDelta)
     }
@@ -259,7 +250,7 @@ impl Assembly {
     fn attach_to_call(&mut self, index: u32, json: &str) -> Result<Progress, MalformedResponse> {
         self.count_bytes(json.len())?;
         let at = self.call_at(index)?;
-        self.parts[at].metadata = Some(self.parts[at].storable(json));
+        self.parts[at].provider_metadata = Some(storable(json, &mut self.parts[at].sanitized));
         Ok(Progress::NoDelta)
     }
 
@@ -269,13 +260,13 @@ impl Assembly {
         let bytes = url.len() + title.len() + cited_text.len();
         self.count_bytes(bytes + own.as_ref().map_or(0, String::len))?;
         let last = self.last.map(|last| &mut self.parts[last]);
-        let text =
-            last.filter(|last| last.kind == DraftKind::Text(TextKind::Text)).ok_or(MalformedResponse::StrayCitation)?;
+        let text = last.filter(|last| last.content.as_text().is_some()).ok_or(MalformedResponse::StrayCitation)?;
+        let mut storable = |words: &str| storable(words, &mut text.sanitized);
         let citation = Citation {
-            url: text.storable(url),
-            title: text.storable(title),
-            cited_text: text.storable(cited_text),
-            provider_metadata: own.as_ref().map(|json| text.storable(json)),
+            url: storable(url),
+            title: storable(title),
+            cited_text: storable(cited_text),
+            provider_metadata: own.as_ref().map(|json| storable(json)),
             ..citation
         };
         text.citations.push(citation);
@@ -287,7 +278,7 @@ impl Assembly {
         self.count_bytes(item.kind.len() + item.json.len() + item.title.len())?;
         let [(kind, in_kind), (json, in_json), (title, in_title)] =
             [&item.kind, &item.json, &item.title].map(|text| cleaned(text));
-        let at = self.open(DraftKind::Item(ProviderItem { kind, json, title, ..item }))?;
+        let at = self.open(Content::ProviderItem(ProviderItem { kind, json, title, ..item }))?;
         self.parts[at].sanitized = in_kind || in_json || in_title;
         self.sealed = true;
         Ok(Progress::NoDelta)
@@ -319,17 +310,17 @@ impl Assembly {
                 (Source::Blob(kept), media_type)
             }
         };
-        self.open(DraftKind::Picture(Media { media_type, source, filename: String::new() }))?;
+        self.open(Content::Media(Media { media_type, source, filename: String::new() }))?;
         self.sealed = true;
         Ok(Progress::NoDelta)
     }
 
     /// Starts a new part at the end.
-    fn open(&mut self, kind: DraftKind) -> Result<usize, MalformedResponse> {
+    fn open(&mut self, content: Content) -> Result<usize, MalformedResponse> {
         if self.parts.len() == MAX_PARTS {
             return Err(MalformedResponse::TooManyParts);
         }
-        self.parts.push(Draft { kind, text: String::new(), citations: Vec::new(), metadata: None, sanitized: false });
+        self.parts.push(Part::new(content));
         let at = self.parts.len() - 1;
         self.wrote(at);
         Ok(at)
@@ -344,18 +335,25 @@ impl Assembly {
         let (text, replaced) = cleaned(text);
         self.count_bytes(text.len())?;
         self.wrote(at);
-        let draft = &mut self.parts[at];
-        let offset = draft.text.len();
-        draft.sanitized |= replaced;
-        draft.text.push_str(&text);
-        let kind = draft.delta_kind();
-        Ok(Progress::Delta(Delta {
-            message: self.message.clone(),
-            part: narrow(at),
-            offset: narrow(offset),
-            text,
-            kind,
-        }))
+        let part = &mut self.parts[at];
+        part.sanitized |= replaced;
+        let (written, kind) = match &mut part.content {
+            Content::Text(written) | Content::Refusal(written) => (written, DeltaKind::Text),
+            Content::Reasoning { text: written, redacted } => {
+                *redacted = false;
+                (written, DeltaKind::Reasoning)
+            }
+            Content::ToolCall(ToolCall { id, name, arguments }) => {
+                (arguments, DeltaKind::ToolInput { call: id.clone(), name: name.clone() })
+            }
+            // Nothing is appended to other parts.
+            Content::ToolResult(_) | Content::Media(_) | Content::ProviderItem(_) | Content::Unknown(_) => {
+                return Ok(Progress::NoDelta);
+            }
+        };
+        let offset = narrow(written.len());
+        written.push_str(&text);
+        Ok(Progress::Delta(Delta { message: self.message.clone(), part: narrow(at), offset, text, kind }))
     }
 
     /// Counts bytes against the size limit.
@@ -374,67 +372,35 @@ impl Assembly {
     }
 }
 
-/// A part that is still being written.
-#[derive(Debug, Clone)]
-struct Draft {
-    kind: DraftKind,
-    text: String,
-    citations: Vec<Citation>,
-    metadata: Option<String>,
-    sanitized: bool,
+/// A part for text of this kind. Reasoning without text exists only for its metadata: the provider
+/// redacted it.
+fn empty_text(kind: TextKind) -> Content {
+    match kind {
+        TextKind::Text => Content::Text(String::new()),
+        TextKind::Reasoning => Content::Reasoning { text: String::new(), redacted: true },
+        TextKind::Refusal => Content::Refusal(String::new()),
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum DraftKind {
-    Text(TextKind),
-    Call { id: CallId, name: String },
-    Item(ProviderItem),
-    Picture(Media),
+/// The kind of the text of a part. Returns `None` for a part of another kind.
+fn text_kind(content: &Content) -> Option<TextKind> {
+    match content {
+        Content::Text(_) => Some(TextKind::Text),
+        Content::Reasoning { .. } => Some(TextKind::Reasoning),
+        Content::Refusal(_) => Some(TextKind::Refusal),
+        Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    }
 }
 
-impl Draft {
-    /// Returns the text in a form that can be stored, and records whether it was changed.
-    fn storable(&mut self, text: &str) -> String {
-        let (text, replaced) = cleaned(text);
-        self.sanitized |= replaced;
-        text
-    }
-
-    /// The kind of the part's deltas.
-    fn delta_kind(&self) -> DeltaKind {
-        match &self.kind {
-            // Nothing is appended to a provider item or an image.
-            DraftKind::Text(TextKind::Text | TextKind::Refusal) | DraftKind::Item(_) | DraftKind::Picture(_) => {
-                DeltaKind::Text
-            }
-            DraftKind::Text(TextKind::Reasoning) => DeltaKind::Reasoning,
-            DraftKind::Call { id, name } => DeltaKind::ToolInput { call: id.clone(), name: name.clone() },
-        }
-    }
-
-    /// Returns the tool call. Returns `None` if the part is of another kind.
-    fn call(&self) -> Option<ToolCall> {
-        let DraftKind::Call { id, name } = &self.kind else {
-            return None;
-        };
-        Some(ToolCall { id: id.clone(), name: name.clone(), arguments: self.text.clone() })
-    }
-
-    /// Converts to a part. Reasoning without text exists only for its metadata: the provider
-    /// redacted it.
-    fn into_part(self) -> Part {
-        let content = match self.kind {
-            DraftKind::Text(TextKind::Text) => Content::Text(self.text),
-            DraftKind::Text(TextKind::Refusal) => Content::Refusal(self.text),
-            DraftKind::Text(TextKind::Reasoning) => {
-                Content::Reasoning { redacted: self.text.is_empty(), text: self.text }
-            }
-            DraftKind::Call { id, name } => Content::ToolCall(ToolCall { id, name, arguments: self.text }),
-            DraftKind::Item(item) => Content::ProviderItem(item),
-            DraftKind::Picture(media) => Content::Media(media),
-        };
-        Part { content, citations: self.citations, provider_metadata: self.metadata, sanitized: self.sanitized }
-    }
+/// Returns the text in a form that can be stored, and records whether it was changed.
+fn storable(text: &str, sanitized: &mut bool) -> String {
+    let (text, replaced) = cleaned(text);
+    *sanitized |= replaced;
+    text
 }
 
 /// Replaces NUL, which PostgreSQL cannot store, with U+FFFD. Also returns whether there was any.

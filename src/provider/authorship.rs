@@ -4,7 +4,16 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::model::{Message, Part};
+use crate::model::{Message, Part, ProviderItem};
+
+/// Limit on the characters of the title of an item.
+const MAX_TITLE_CHARS: usize = 200;
+
+/// A part that only its service can read. The client of the service adds the provider name.
+pub(super) fn item(kind: &str, json: String, title: &str) -> ProviderItem {
+    let title = title.chars().take(MAX_TITLE_CHARS).collect();
+    ProviderItem { provider: String::new(), kind: kind.to_owned(), json, title }
+}
 
 /// Whether this model of this provider wrote the message. Attached metadata has no meaning for
 /// another model.

@@ -9,7 +9,7 @@ use serde_json::{
 };
 
 use crate::model::{
-    Generation,
+    Generation, Prompt,
     generation::{ToolChoice, UpTo},
 };
 
@@ -19,9 +19,7 @@ pub(super) struct Body(BTreeMap<String, Box<RawValue>>);
 
 impl Body {
     pub(super) fn set(&mut self, key: &str, value: impl Serialize) {
-        // Serializing our own types to JSON cannot fail.
-        let raw = to_raw_value(&value).expect("plain data is JSON");
-        self.0.insert(key.to_owned(), raw);
+        self.0.insert(key.to_owned(), plain(&value));
     }
 
     /// Sets a field if there is a value.
@@ -62,7 +60,7 @@ impl Body {
 
     /// The object as a JSON value for use within other JSON.
     pub(super) fn raw(&self) -> Box<RawValue> {
-        to_raw_value(&self.0).expect("JSON with text for keys")
+        plain(&self.0)
     }
 
     /// The object as the bytes of a request body.
@@ -81,6 +79,19 @@ pub(super) fn options_of<'a>(kind: &str, options: Option<&'a str>) -> BTreeMap<S
     let kinds = options.and_then(|json| serde_json::from_str::<BTreeMap<&str, &RawValue>>(json).ok());
     let own = kinds.and_then(|mut kinds| kinds.remove(kind));
     own.and_then(|own| serde_json::from_str(own.get()).ok()).unwrap_or_default()
+}
+
+/// Data as JSON. Serializing our own types cannot fail.
+pub(super) fn plain(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("plain data is JSON")
+}
+
+/// The tools of a request: those of the host, in encoded form, and server tools as the host wrote
+/// them.
+pub(super) fn tools(host: impl Iterator<Item = impl Serialize>, prompt: &Prompt) -> Vec<Box<RawValue>> {
+    let server = prompt.provider_tools.iter();
+    let server = server.filter_map(|json| RawValue::from_string(json.clone()).ok());
+    host.map(|tool| plain(&tool)).chain(server).collect()
 }
 
 /// JSON that was received from elsewhere and is passed through unchanged.

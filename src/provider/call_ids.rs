@@ -3,16 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{CallId, Message, derive};
-
-/// Which call ids a service accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallIdRule {
-    /// At most 40 letters, digits, `_` and `-`.
-    Short,
-    /// Exactly nine letters and digits.
-    Nine,
-}
+use crate::model::{CallId, Message, derive, service_rules::CallIdRule};
 
 /// Maximum length of a call id, in characters, for services that document no other limit.
 const MAX_CHARS: usize = 40;

@@ -1,5 +1,5 @@
-//! What the providers of all protocols hold: their name, the client of the service, and what is
-//! known about its models.
+//! What the providers of all protocols hold: the client of the service, and what is known about its
+//! models.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,8 +22,6 @@ const NOT_FOUND: u16 = 404;
 /// A provider's connection to its service.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
-    /// Configured name of the provider.
-    pub(super) name: String,
     pub(super) client: Client,
     pub(super) models: Catalog,
     pub(super) refused: RefusedMedia,
@@ -38,8 +36,8 @@ impl Connection {
         names: ModelNames,
     ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared).with_names(names);
-        Ok(Self { name: name.to_owned(), client, models: models.checked()?, refused: RefusedMedia::default() })
+        let models = Catalog::new(client.host(), declared).checked(names)?;
+        Ok(Self { client, models, refused: RefusedMedia::default() })
     }
 
     /// The facts about a model.
@@ -72,7 +70,7 @@ impl Connection {
         field: &str,
         is_optional: bool,
     ) -> Result<Option<u32>, Error> {
-        match self.client.request_json(path, &headers, body).await {
+        match self.client.post_json(path, &headers, body).await {
             Ok(answer) => {
                 let tokens = self.client.parse_token_count(answer[field].as_u64());
                 tokens.map(Some)

@@ -109,6 +109,14 @@ impl Error {
         }
     }
 
+    /// Whether the service rejected the request as invalid with a message that contains all words of
+    /// `all` and one of `any`, which are in lower case.
+    pub(super) fn rejects(&self, all: &[&str], any: &[&str]) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        let says = |words: &&str| message.contains(*words);
+        self.kind == Kind::BadRequest && all.iter().all(says) && any.iter().any(says)
+    }
+
     /// Converts to the failure that is reported to clients.
     pub fn to_failure(&self, phase: FailurePhase) -> Failure {
         let reason = match self.kind {

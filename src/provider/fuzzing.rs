@@ -60,7 +60,7 @@ pub fn sse(input: &[u8]) {
 pub fn chat(input: &[u8]) {
     let input = Input::of(input);
     let dialect = &openai::dialect::DIALECTS[input.choice % openai::dialect::DIALECTS.len()];
-    check(&input, || openai::decode::Decoder::new(dialect));
+    check(&input, || openai::decode::Decoder::new(dialect, None));
 }
 
 /// Checks the Anthropic Messages decoder.
@@ -78,7 +78,7 @@ pub fn responses(input: &[u8]) {
 
 /// Checks the Gemini decoder.
 pub fn gemini(input: &[u8]) {
-    check(&Input::of(input), gemini::decode::Decoder::new);
+    check(&Input::of(input), gemini::decode::Decoder::default);
 }
 
 /// Checks the readers of model lists and of error bodies.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
-    discovery::{ListedModel, Thinking},
+    discovery::{ModelFacts, Thinking},
     refusals::{self as why, SettingCheck, rejected},
 };
 use crate::model::{
@@ -147,11 +147,9 @@ impl ModelInfo {
         (!takes).then(|| format!("The model is not known to accept {}.", media.essence()))
     }
 
-    /// Merges the facts from the service's model list. They take precedence over the shipped facts,
-    /// even where the context window is smaller: the service knows its own limit.
-    #[must_use]
-    pub fn listed(self, at: Timestamp, listed: &ListedModel) -> Self {
-        let ListedModel {
+    /// Merges facts from a source, which take precedence over those known so far.
+    pub(super) fn merged(self, facts: ModelFacts, source: Source) -> Self {
+        let ModelFacts {
             display_name,
             context_window,
             max_output,
@@ -162,14 +160,15 @@ impl ModelInfo {
             temperature,
             reasoning_efforts,
             thinking,
-        } = listed.clone();
-        let limit = |tokens| Limit::new(tokens, Source::Discovered);
-        let context_window = context_window.map(limit).or(self.context_window);
-        let max_output = max_output.map(limit).or(self.max_output);
+            cache_read,
+            cache_write,
+        } = facts;
+        let limit = |tokens| Limit::new(tokens, source);
+        let prices = |read| CachePrices::new(read, cache_write);
         Self {
             display_name: display_name.unwrap_or(self.display_name),
-            context_window,
-            max_output: max_output.map(|most| most.within(context_window)),
+            context_window: context_window.map(limit).or(self.context_window),
+            max_output: max_output.map(limit).or(self.max_output),
             input_media: input_media.unwrap_or(self.input_media),
             supports_tools: tools.unwrap_or(self.supports_tools),
             supports_parallel_tools: parallel_tools.or(self.supports_parallel_tools),
@@ -177,10 +176,19 @@ impl ModelInfo {
             supports_temperature: temperature.or(self.supports_temperature),
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
             thinking: thinking.or(self.thinking),
-            source: Source::Discovered,
-            discovered: Some(at),
+            cache_prices: cache_read.map(prices).or(self.cache_prices),
+            source,
             ..self
         }
+    }
+
+    /// Merges the facts from the service's model list. They take precedence over the shipped facts,
+    /// even where the context window is smaller: the service knows its own limit.
+    #[must_use]
+    pub fn listed(self, at: Timestamp, listed: &ModelFacts) -> Self {
+        let merged = self.merged(listed.clone(), Source::Discovered);
+        let max_output = merged.max_output.map(|most| most.within(merged.context_window));
+        Self { max_output, discovered: Some(at), ..merged }
     }
 
     /// Merges the facts that an operator configured. They take precedence over all others.
@@ -196,25 +204,23 @@ impl ModelInfo {
             parallel_tools,
             json_schema,
             reasoning_efforts,
-            cache_read_percent,
-            cache_write_percent,
+            cache_read_percent: cache_read,
+            cache_write_percent: cache_write,
         } = declared.clone();
-        let prices = |read| CachePrices::new(read, cache_write_percent);
-        let limit = |tokens| Limit::new(tokens, Source::Configured);
-        Self {
-            display_name: display_name.unwrap_or(self.display_name),
-            aliases,
-            context_window: context_window.map(limit).or(self.context_window),
-            max_output: max_output.map(limit).or(self.max_output),
-            input_media: input_media.unwrap_or(self.input_media),
-            supports_tools: tools.unwrap_or(self.supports_tools),
-            supports_parallel_tools: parallel_tools.or(self.supports_parallel_tools),
-            supports_json_schema: json_schema.or(self.supports_json_schema),
-            reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
-            cache_prices: cache_read_percent.map(prices).or(self.cache_prices),
-            source: Source::Configured,
-            ..self
-        }
+        let facts = ModelFacts {
+            display_name,
+            context_window,
+            max_output,
+            input_media,
+            tools,
+            parallel_tools,
+            json_schema,
+            reasoning_efforts,
+            cache_read,
+            cache_write,
+            ..ModelFacts::default()
+        };
+        Self { aliases, ..self.merged(facts, Source::Configured) }
     }
 }
 

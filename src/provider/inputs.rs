@@ -1,6 +1,6 @@
 //! The content of user messages and tool results: texts and media in every protocol.
 
-use crate::model::{Content, Media, Message, OutputPart, Prompt, Role, ToolResult};
+use crate::model::{Content, Media, Message, OutputPart, Prompt, Role, ToolResult, media::Source};
 
 /// A text or a media part.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +46,14 @@ pub(super) fn leading_instructions(prompt: &Prompt) -> (Vec<&str>, usize) {
     let texts = instructions.chain(leading.clone().flat_map(Message::texts));
     let texts = texts.filter(|text| !is_blank(text)).collect();
     (texts, leading.count())
+}
+
+/// What identifies the content of a media part: the id of its blob, or its URL.
+pub(super) fn identity(media: &Media) -> &str {
+    match &media.source {
+        Source::Blob(kept) => kept.id.as_str(),
+        Source::Url(url) => url,
+    }
 }
 
 /// Whether a text is only white space.

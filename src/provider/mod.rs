@@ -6,7 +6,7 @@ pub mod anthropic;
 pub mod assemble;
 mod authorship;
 mod body;
-pub mod call_ids;
+mod call_ids;
 mod call_names;
 mod chunk;
 mod connection;

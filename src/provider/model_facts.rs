@@ -7,19 +7,16 @@ use std::{
     sync::LazyLock,
 };
 
-use serde::Deserialize;
-
 use super::{
-    discovery::{CachedModelList, listing::ModelListSnapshot},
+    discovery::{CachedModelList, ModelFacts, listing::ModelListSnapshot},
     http::{SetupError, is_in_domain},
-    info::{Limit, ModelInfo, Source},
+    info::{ModelInfo, Source},
     model_names::ModelNames,
 };
-use crate::model::generation::ReasoningEffort;
-use crate::model::{CachePrices, DeclaredModel};
+use crate::model::DeclaredModel;
 
 /// The shipped facts, by vendor and model.
-static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedModel>>> = LazyLock::new(|| {
+static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ModelFacts>>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("model_facts/models.json")).expect("the shipped table is valid; a test reads it")
 });
 
@@ -41,26 +38,10 @@ const HOSTS: &[(&str, &str)] = &[
     ("openrouter.ai", "openrouter"),
 ];
 
-/// The facts about a model in the table. An absent fact is unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ShippedModel {
-    context_window: Option<u32>,
-    max_output: Option<u32>,
-    input_media: Vec<String>,
-    tools: Option<bool>,
-    parallel_tools: Option<bool>,
-    json_schema: Option<bool>,
-    reasoning_efforts: Vec<ReasoningEffort>,
-    temperature: Option<bool>,
-    cache_read: Option<u32>,
-    cache_write: Option<u32>,
-}
-
 /// The models of one provider: those known by name, and any other name, which is passed through.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    shipped: Option<&'static BTreeMap<&'static str, ShippedModel>>,
+    shipped: Option<&'static BTreeMap<&'static str, ModelFacts>>,
     declared: BTreeMap<String, DeclaredModel>,
     listing: CachedModelList,
     names: ModelNames,
@@ -75,26 +56,19 @@ impl Catalog {
         Self { shipped: vendor.and_then(|(_, vendor)| SHIPPED.get(vendor)), declared, ..Self::default() }
     }
 
-    /// Restricts model names to those that the protocol accepts.
-    #[must_use]
-    pub fn with_names(mut self, names: ModelNames) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Validates the names that the operator configured.
+    /// Restricts model names to those that the protocol accepts, and validates the names that the
+    /// operator configured.
     ///
     /// # Errors
     ///
     /// Returns [`SetupError::ModelName`] if the protocol does not accept one of them.
-    pub fn checked(self) -> Result<Self, SetupError> {
+    pub fn checked(self, names: ModelNames) -> Result<Self, SetupError> {
         let declared = self.declared.iter();
-        let mut names = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));
-        let refused = names.find(|name| !self.names.accepts(name)).cloned();
-        drop(names);
+        let declared = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));
+        let refused = { declared }.find(|name| !names.accepts(name)).cloned();
         match refused {
-            Some(name) => Err(SetupError::ModelName { name, rule: self.names.rule() }),
-            None => Ok(self),
+            Some(name) => Err(SetupError::ModelName { name, rule: names.rule() }),
+            None => Ok(Self { names, ..self }),
         }
     }
 
@@ -115,7 +89,7 @@ impl Catalog {
         }
         let known = |name: &str| {
             let shipped = self.shipped(name);
-            match listed.and_then(|listed| Some((listed.at, listed.get(name)?))) {
+            match listed.and_then(|listed| Some((listed.at, listed.list.get(name)?))) {
                 Some((at, listed)) => shipped.listed(at, listed),
                 None => shipped,
             }
@@ -144,27 +118,10 @@ impl Catalog {
     fn shipped(&self, name: &str) -> ModelInfo {
         let find = |name: &str| self.shipped.and_then(|models| models.get(name));
         let facts = find(name).or_else(|| undated(name).and_then(find));
-        facts.map_or_else(|| ModelInfo::unknown(name), |facts| facts.info(name))
-    }
-}
-
-impl ShippedModel {
-    fn info(&self, name: &str) -> ModelInfo {
-        let limit = |tokens| Limit::new(tokens, Source::Shipped);
         let unknown = ModelInfo::unknown(name);
-        let prices = self.cache_read.map(|read| CachePrices::new(read, self.cache_write));
-        ModelInfo {
-            context_window: self.context_window.map(limit),
-            max_output: self.max_output.map(limit),
-            input_media: self.input_media.clone(),
-            supports_tools: self.tools.unwrap_or(unknown.supports_tools),
-            supports_parallel_tools: self.parallel_tools,
-            supports_json_schema: self.json_schema,
-            supports_temperature: self.temperature,
-            reasoning_efforts: Some(self.reasoning_efforts.clone()).filter(|it| !it.is_empty()),
-            cache_prices: prices,
-            source: Source::Shipped,
-            ..unknown
+        match facts {
+            Some(facts) => unknown.merged(facts.clone(), Source::Shipped),
+            None => unknown,
         }
     }
 }
@@ -190,10 +147,10 @@ mod tests {
     use super::*;
     use crate::{
         model::{
-            Generation,
-            generation::{Setting, Temperature},
+            CachePrices, Generation,
+            generation::{ReasoningEffort, Setting, Temperature},
         },
-        provider::discovery::{ListedModel, ModelList},
+        provider::{discovery::ModelList, info::Limit},
     };
 
     fn openai(declared: &[(&str, DeclaredModel)]) -> Catalog {
@@ -305,12 +262,12 @@ mod tests {
     fn what_a_service_lists_wins_over_what_is_shipped_and_loses_to_what_is_declared() {
         let declared = DeclaredModel { max_output: Some(4_000), ..DeclaredModel::default() };
         let catalog = openai(&[("gpt-4o", declared)]);
-        let smaller = ListedModel { context_window: Some(8_000), tools: Some(false), ..ListedModel::default() };
+        let smaller = ModelFacts { context_window: Some(8_000), tools: Some(false), ..ModelFacts::default() };
         let list = ModelList {
             models: [
                 ("gpt-5".to_owned(), smaller.clone()),
                 ("gpt-4o".to_owned(), smaller),
-                ("gpt-new".to_owned(), ListedModel::default()),
+                ("gpt-new".to_owned(), ModelFacts::default()),
             ]
             .into(),
             any: None,

@@ -638,7 +638,7 @@ fn no_changed_answer_of_chat_completions_lacks_or_doubles_what_was_streamed() {
     check(CHAT, |file| {
         let name = file.split('/').next().unwrap_or_default();
         let dialect = openai::dialect::named(name).unwrap_or(&openai::dialect::COMPATIBLE);
-        openai::decode::Decoder::new(dialect)
+        openai::decode::Decoder::new(dialect, None)
     });
 }
 
@@ -660,5 +660,5 @@ fn no_changed_answer_of_responses_lacks_or_doubles_what_was_streamed() {
 
 #[test]
 fn no_changed_answer_of_gemini_lacks_or_doubles_what_was_streamed() {
-    check(GEMINI, |_| gemini::decode::Decoder::new());
+    check(GEMINI, |_| gemini::decode::Decoder::default());
 }

@@ -14,9 +14,9 @@ use futures_util::StreamExt as _;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Error, Provider, ResponseStream, authorship, error::Kind};
+use super::{Error, Provider, ResponseStream, authorship, error::Kind, http::classify::IMAGE_CODES, inputs::identity};
 use crate::model::{
-    BlobId, Media, Prompt,
+    Media, Prompt,
     media::{Kind as MediaKind, Source},
 };
 
@@ -39,23 +39,6 @@ const CONTENTS: [&str; 10] = [
     "/file_url",
     "/inlineData/data",
     "/fileData/fileUri",
-];
-
-/// Error codes of services for an image that they cannot use.
-const PICTURE_CODES: &[&str] = &[
-    "invalid_image",
-    "invalid_image_format",
-    "invalid_base64_image",
-    "invalid_image_url",
-    "invalid_image_mode",
-    "image_too_large",
-    "image_too_small",
-    "image_parse_error",
-    "image_content_policy_violation",
-    "image_file_too_large",
-    "image_file_not_found",
-    "unsupported_image_media_type",
-    "empty_image_file",
 ];
 
 /// Phrases of error messages for unusable media, to the left or right of the noun for the media.
@@ -81,18 +64,8 @@ struct Rejections {
     order: VecDeque<Key>,
 }
 
-/// A media part for one model: another model of the service may accept it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    model: String,
-    content: Place,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Blob(BlobId),
-    Url(String),
-}
+/// A model, and the identity of a media part: another model of the service may accept it.
+type Key = (String, String);
 
 impl RefusedMedia {
     /// Why the media is not sent to the model. Returns `None` if the service has not rejected it.
@@ -101,7 +74,7 @@ impl RefusedMedia {
         if refused.reasons.is_empty() {
             return None;
         }
-        refused.reasons.get(&Key::of(model, media)).cloned()
+        refused.reasons.get(&key(model, media)).cloned()
     }
 
     /// Watches the response to a prompt. If the service rejects media, this is remembered, and the
@@ -132,7 +105,7 @@ impl RefusedMedia {
         tracing::warn!(%error, "service rejected media; it is replaced with text");
         let reason = format!("The service rejected it: {}", error.message);
         for media in named {
-            self.add(Key::of(&prompt.model, media), &reason);
+            self.add(key(&prompt.model, media), &reason);
         }
         Error { kind: Kind::BadRequest, should_retry: Some(true), ..error }
     }
@@ -152,16 +125,8 @@ impl RefusedMedia {
     }
 }
 
-impl Key {
-    fn of(model: &str, media: &Media) -> Self {
-        Self {
-            model: model.to_owned(),
-            content: match &media.source {
-                Source::Blob(kept) => Place::Blob(kept.id.clone()),
-                Source::Url(url) => Place::Url(url.clone()),
-            },
-        }
-    }
+fn key(model: &str, media: &Media) -> Key {
+    (model.to_owned(), identity(media).to_owned())
 }
 
 /// The media of a prompt that an error is about: the media at the path that the error names.
@@ -244,7 +209,7 @@ fn kind(error: &Error) -> Option<MediaKind> {
         };
         MEDIA_NOUNS.into_iter().map(about).collect()
     });
-    if PICTURE_CODES.contains(&error.code.as_str()) {
+    if IMAGE_CODES.contains(&error.code.as_str()) {
         return Some(MediaKind::Image);
     }
     let found = KINDS.iter().find(|(_, words)| words.is_match(&error.message));

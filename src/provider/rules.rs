@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::call_ids::CallIdRule;
 use crate::model::{
     Generation,
     generation::{ReasoningEffort, Setting, Unsupported},
+    service_rules::CallIdRule,
 };
 
 #[cfg(test)]

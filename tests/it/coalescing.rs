@@ -82,7 +82,7 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
     let mut prompt = prompt::build(&SessionConfig::default(), &ToolSet::default(), transcript, &asked);
     prompt.contents = contents;
     let form = EncodeOptions { dialect: dialect::named("openai").unwrap(), provider: "main", developer: false };
-    let mut body: Value = serde_json::from_slice(&encode::body(&prompt, form)).unwrap();
+    let mut body: Value = serde_json::from_slice(&encode::request(&prompt, form).0.body).unwrap();
     assert_eq!(body["messages"].as_array().unwrap().len(), 1);
     assert_eq!(body["messages"][0]["role"], "user");
     body["messages"][0]["content"].take()

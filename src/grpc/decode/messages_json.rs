@@ -1,12 +1,12 @@
 //! Converts messages in another API's format to the messages that a client of this API would send.
 
 use crate::{
-    codec,
+    codec::{self, field::Field as _},
     model::{PromptFormat, Role, config::is_model_reference},
     pb::{self, FieldReason, media, part},
     provider::foreign::{
-        self, FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia, ForeignMessage, ForeignOutcome,
-        ForeignPart, ForeignResultPart, ForeignSource,
+        self, FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia, ForeignMessage, ForeignPart,
+        ForeignSource,
     },
 };
 
@@ -113,7 +113,17 @@ fn imported(message: ForeignMessage, leading: bool, (provider, model): (&str, &s
 
 fn part(part: ForeignPart, provider: &str) -> pb::Part {
     let ForeignPart { at: _, content, citations, metadata, sanitized } = part;
-    let content = match content {
+    pb::Part {
+        content: Some(self::content(content, provider)),
+        citations: citations.iter().map(codec::citation::to_pb).collect(),
+        provider_metadata_json: metadata.unwrap_or_default(),
+        sanitized,
+        ..pb::Part::default()
+    }
+}
+
+fn content(content: ForeignContent, provider: &str) -> part::Content {
+    match content {
         ForeignContent::Text(text) => part::Content::Text(text),
         ForeignContent::Reasoning { text, redacted } => part::Content::Reasoning(pb::Reasoning { text, redacted }),
         ForeignContent::Refusal(text) => part::Content::Refusal(text),
@@ -124,8 +134,14 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
             arguments_json: arguments,
             arguments_blob: None,
         }),
-        ForeignContent::Result { call, parts: given, outcome } => {
-            part::Content::ToolResult(result(call, given, outcome))
+        ForeignContent::Result { call, parts, outcome } => {
+            let parts = parts.into_iter().map(|it| self::content(it, provider));
+            part::Content::ToolResult(pb::ToolResult {
+                call_id: call,
+                parts: parts.map(|content| pb::Part { content: Some(content), ..pb::Part::default() }).collect(),
+                outcome: outcome.to_field(),
+                ..pb::ToolResult::default()
+            })
         }
         ForeignContent::Item { kind, json, title, reader } => part::Content::ProviderItem(pb::ProviderItem {
             provider: reader.unwrap_or(provider).to_owned(),
@@ -133,30 +149,7 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
             item_json: json,
             title,
         }),
-    };
-    pb::Part {
-        content: Some(content),
-        citations: citations.iter().map(codec::citation::to_pb).collect(),
-        provider_metadata_json: metadata.unwrap_or_default(),
-        sanitized,
-        ..pb::Part::default()
     }
-}
-
-fn result(call: String, given: Vec<ForeignResultPart>, outcome: ForeignOutcome) -> pb::ToolResult {
-    let given = given.into_iter().map(|given| {
-        let content = match given {
-            ForeignResultPart::Text(text) => part::Content::Text(text),
-            ForeignResultPart::Media(media) => part::Content::Media(self::media(media)),
-        };
-        pb::Part { content: Some(content), ..pb::Part::default() }
-    });
-    let outcome = match outcome {
-        ForeignOutcome::Success => pb::ToolOutcome::Success,
-        ForeignOutcome::Error => pb::ToolOutcome::Error,
-        ForeignOutcome::Denied => pb::ToolOutcome::Denied,
-    };
-    pb::ToolResult { call_id: call, parts: given.collect(), outcome: outcome.into(), ..pb::ToolResult::default() }
 }
 
 fn media(media: ForeignMedia) -> pb::Media {

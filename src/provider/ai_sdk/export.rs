@@ -15,6 +15,7 @@ use crate::{
     provider::{
         Request, anthropic, authorship,
         body::{Body, tool_choice},
+        foreign::named,
         http::lenient,
         inputs::{self, Input},
         inserted, omissions,
@@ -231,11 +232,7 @@ pub(super) fn file(media: &Media, contents: &Contents, version: Version) -> Valu
         (Version::Seven, Source::Blob(_)) => json!({"type": "data", "data": data}),
         (Version::Seven, Source::Url(_)) | (Version::Five, _) => json!(data),
     };
-    let mut file = json!({"type": "file", "data": data, "mediaType": media.essence()});
-    if !media.filename.is_empty() {
-        file["filename"] = json!(media.filename);
-    }
-    file
+    named(json!({"type": "file", "data": data, "mediaType": media.essence()}), "filename", media)
 }
 
 /// The content in base64, or the URL.

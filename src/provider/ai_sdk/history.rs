@@ -10,15 +10,15 @@ use super::{
 use crate::{
     model::{Content, Media, Role, ToolCall, ToolOutcome},
     provider::{
-        body::Body,
-        foreign::{self, Exporter, plain, raw},
+        body::{Body, plain},
+        foreign::{self, Exporter, raw},
         inputs::{self, Input},
     },
 };
 
 /// Converts a message.
 pub(crate) fn write(writing: &mut Exporter<'_>, version: Version) -> Vec<Box<RawValue>> {
-    let (role, parts) = match writing.role() {
+    let (role, parts) = match writing.message.role {
         Role::System => return instructions(writing),
         Role::User => ("user", user_parts(writing, version)),
         Role::Assistant => ("assistant", answer(writing, version)),
@@ -30,7 +30,7 @@ pub(crate) fn write(writing: &mut Exporter<'_>, version: Version) -> Vec<Box<Raw
 /// A system message, whose content is one text. The options of its part become those of the
 /// message.
 fn instructions(writing: &Exporter<'_>) -> Vec<Box<RawValue>> {
-    let message = writing.message();
+    let message = writing.message;
     let texts: Vec<&str> = message.texts().filter(|text| !text.is_empty()).collect();
     let first = message.parts.first();
     let options = first.and_then(|stored| kept_options(&stored.part));
@@ -109,7 +109,7 @@ fn results(writing: &mut Exporter<'_>, version: Version) -> Vec<Box<RawValue>> {
         if fails && result.media().next().is_some() {
             writing.note_unsupported_outcome(position, result.outcome);
         }
-        let written = tool_result(result, &stored.part, writing.contents(), version);
+        let written = tool_result(result, &stored.part, writing.contents, version);
         parts.push(plain(&written));
     }
     parts
@@ -118,5 +118,5 @@ fn results(writing: &mut Exporter<'_>, version: Version) -> Vec<Box<RawValue>> {
 /// A file. If its content is not available, writes text instead and notes it.
 fn medium(position: usize, media: &Media, writing: &mut Exporter<'_>, version: Version) -> Value {
     writing.check_content(position, media);
-    file(media, writing.contents(), version)
+    file(media, writing.contents, version)
 }

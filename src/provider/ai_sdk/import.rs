@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::{KIND, OPTIONS, READER};
 use crate::{
-    model::{ProviderItem, Role},
+    model::{ProviderItem, Role, ToolOutcome},
     provider::{
         authorship,
         foreign::{
-            FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part,
-            Importer, Node, Object, PDF, PICTURE, at_url, decode_base64, from_data_or_url, inline, or,
+            self, FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF,
+            PICTURE, at_url, decode_base64, from_data_or_url, inline, or,
         },
     },
 };
@@ -26,20 +26,20 @@ pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
         match role.as_str() {
             "system" => {
                 let parts = parts(&message, text_only, reading);
-                reading.add(message.at(), Role::System, parts);
+                reading.add(&message.at, Role::System, parts);
             }
             "user" => {
                 let parts = parts(&message, user_part, reading);
-                reading.add(message.at(), Role::User, parts);
+                reading.add(&message.at, Role::User, parts);
             }
             "assistant" => {
                 let mut parts = parts(&message, answered, reading);
                 join_reasoning(&mut parts);
-                reading.add(message.at(), Role::Assistant, parts);
+                reading.add(&message.at, Role::Assistant, parts);
             }
             "tool" => {
                 let parts = parts(&message, resulted, reading);
-                reading.add(message.at(), Role::Tool, parts);
+                reading.add(&message.at, Role::Tool, parts);
             }
             other => reading.unknown_role(&message, other, "system, user, assistant or tool"),
         }
@@ -61,7 +61,7 @@ fn parts(message: &Object<'_>, read: Read, reading: &mut Importer<'_>) -> Vec<Pa
         return Vec::new();
     };
     if !content.is_array() {
-        let text = Part::text(content.at(), content.text(reading));
+        let text = Part::text(&content.at, content.text(reading));
         let own = options(message);
         return text.into_iter().map(|part| part.with(&own)).collect();
     }
@@ -125,7 +125,7 @@ fn text(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let text = part.string("text", reading);
     let own = options(part);
     let kept = !text.is_empty() || own.as_ref().is_some_and(|own| !own_metadata(own).is_empty());
-    kept.then(|| Part::new(part.at(), Content::Text(text)).with(&own))
+    kept.then(|| Part::new(&part.at, Content::Text(text)).with(&own))
 }
 
 fn text_only(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
@@ -147,7 +147,7 @@ fn user_part(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Optio
 /// Reads an image or a file as a part.
 fn medium(part: &Object<'_>, name: &str, usual: &str, reading: &mut Importer<'_>) -> Option<Part> {
     let media = content(part, name, usual, reading)?;
-    Some(Part::media(part.at(), media).with(&options(part)))
+    Some(Part::media(&part.at, media).with(&options(part)))
 }
 
 /// What a part states about its media, and the type that is assumed if it states none.
@@ -171,7 +171,7 @@ fn content(part: &Object<'_>, name: &str, usual: &str, reading: &mut Importer<'_
     }
     if !node.is_text() {
         let why = "must be base64 content, a URL or, since version 7, an object";
-        reading.note(node.at().to_owned(), FlawKind::Malformed, why);
+        reading.note(node.at.clone(), FlawKind::Malformed, why);
         return None;
     }
     text_or_address(&node, stated, reading)
@@ -258,7 +258,7 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
         "redacted-reasoning" => {
             let data = part.required("data", reading);
             let own = json!({ "anthropic": { "redactedData": data } });
-            Some(Part::reasoning(part.at(), String::new()).with(&Some(own)))
+            Some(Part::reasoning(&part.at, String::new()).with(&Some(own)))
         }
         "file" => medium(part, "data", PDF, reading),
         // Files that a model shows as its reasoning, and provider-specific parts.
@@ -283,7 +283,7 @@ fn reasoning(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     if text.is_empty() && own.is_none() {
         return None;
     }
-    Some(Part::reasoning(part.at(), text).with(&own))
+    Some(Part::reasoning(&part.at, text).with(&own))
 }
 
 /// Merges the metadata of consecutive reasoning parts of one Responses API item, each of which
@@ -320,8 +320,7 @@ fn call(part: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let input = part.get("input").or_else(|| part.get("args"));
     // Invalid arguments are kept as the text that the model wrote.
     let arguments = input.map(|input| input.text_or_json(reading));
-    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
-    Part::new(part.at(), content).with(&options(part))
+    Part::call(&part.at, id, name, arguments.unwrap_or_default()).with(&options(part))
 }
 
 /// Keeps a provider-executed tool call or its result unchanged.
@@ -332,7 +331,7 @@ fn kept(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Part {
         json: part.json(),
         title: part.string("toolName", reading),
     };
-    Part::item(part.at(), item, Some(READER))
+    Part::item(&part.at, item, Some(READER))
 }
 
 /// Reads a part of a tool message. Approval responses are skipped: the results of the calls reflect
@@ -342,7 +341,7 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
         "tool-result" => {
             let call = part.required("toolCallId", reading);
             let Output { given, outcome, is_json } = output(part, reading);
-            let result = Part::result(part.at(), call, given, outcome);
+            let result = Part::result(&part.at, call, given, outcome);
             Some(result.of_result(options(part), is_json))
         }
         "tool-approval-response" => None,
@@ -351,34 +350,34 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
 }
 
 /// The output of a tool call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Output {
     given: Vec<Part>,
-    outcome: Outcome,
+    outcome: ToolOutcome,
     /// The output was a JSON value rather than text.
     is_json: bool,
 }
 
 fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
-    let text = |text: String| vec![Part::new(part.at(), Content::Text(text))];
+    let text = |text: String| vec![Part::new(&part.at, Content::Text(text))];
     let Some(output) = part.get("output") else {
         // Version 4 stored the return value of the tool.
         let result = part.get("result");
         let given = result.as_ref().map(|node| text(node.text_or_json(reading)));
         return Output {
             given: given.unwrap_or_default(),
-            outcome: Outcome::of(part.is_true("isError")),
+            outcome: foreign::outcome(part.is_true("isError")),
             is_json: result.is_some_and(|node| !node.is_text()),
         };
     };
     let Some(output) = output.object(reading) else {
-        return Output::default();
+        return Output { given: Vec::new(), outcome: ToolOutcome::Success, is_json: false };
     };
     let kind = output.required("type", reading);
     let value = output.get("value");
     let outcome = match kind.as_str() {
-        "execution-denied" => Outcome::Denied,
-        kind => Outcome::of(kind.starts_with("error")),
+        "execution-denied" => ToolOutcome::Denied,
+        kind => foreign::outcome(kind.starts_with("error")),
     };
     let given = match (kind.as_str(), value) {
         ("text" | "error-text", Some(value)) => text(value.text(reading)),
@@ -389,7 +388,7 @@ fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
             given.collect()
         }
         ("execution-denied", _) => {
-            let reason = Part::text(output.at(), output.string("reason", reading));
+            let reason = Part::text(&output.at, output.string("reason", reading));
             reason.into_iter().collect()
         }
         // JSON has no `undefined`.
@@ -410,7 +409,7 @@ fn given(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
         "" => return None,
         "text" => {
             let text = Content::Text(piece.string("text", reading));
-            return Some(Part::new(piece.at(), text));
+            return Some(Part::new(&piece.at, text));
         }
         "media" | "file-data" | "file" => content(piece, "data", PDF, reading),
         "image-data" | "image" => content(piece, "data", PICTURE, reading),
@@ -421,7 +420,7 @@ fn given(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
             reading.unknown_type(piece, known)
         }
     };
-    media.map(|media| Part::media(piece.at(), media))
+    media.map(|media| Part::media(&piece.at, media))
 }
 
 fn address(piece: &Object<'_>, usual: &str, reading: &mut Importer<'_>) -> Option<ForeignMedia> {

@@ -9,10 +9,7 @@ use crate::{
         Role, ToolCall, ToolOutcome, ToolResult,
         media::{BlobRef, Source},
     },
-    provider::foreign::{
-        self, ForeignContent as Content, ForeignConversation, ForeignOutcome as Outcome, ForeignResultPart as Given,
-        ForeignSource,
-    },
+    provider::foreign::{self, ForeignContent as Content, ForeignConversation, ForeignSource},
 };
 
 fn import(messages: &Value) -> ForeignConversation {
@@ -43,8 +40,8 @@ fn parts_of_version_4_are_read_as_those_of_version_5() {
     assert_eq!(attached(1)["anthropic"], json!({"redacted_thinking": "x"}));
     assert!(matches!(&messages[1].parts[2].content, Content::Call { arguments, .. } if arguments == r#"{"at":"a"}"#));
     let Content::Result { parts: given, outcome, .. } = &messages[2].parts[0].content else { panic!("{messages:?}") };
-    assert_eq!(*outcome, Outcome::Error);
-    assert_eq!(given, &[Given::Text(r#"{"n":1}"#.to_owned())]);
+    assert_eq!(*outcome, ToolOutcome::Error);
+    assert_eq!(given, &[Content::Text(r#"{"n":1}"#.to_owned())]);
 }
 
 #[test]
@@ -62,10 +59,14 @@ fn a_denied_call_is_read_as_denied() {
         let Content::Result { parts: given, outcome, .. } = &part.content else { panic!("{:?}", part.content) };
         (given.clone(), *outcome)
     });
-    let words = |text: &str| vec![Given::Text(text.to_owned())];
+    let words = |text: &str| vec![Content::Text(text.to_owned())];
     assert_eq!(
         read.collect::<Vec<_>>(),
-        [(words("Not today."), Outcome::Denied), (Vec::new(), Outcome::Denied), (words("gone"), Outcome::Error),]
+        [
+            (words("Not today."), ToolOutcome::Denied),
+            (Vec::new(), ToolOutcome::Denied),
+            (words("gone"), ToolOutcome::Error),
+        ]
     );
 }
 
@@ -146,7 +147,7 @@ fn files_of_version_7_say_what_their_data_is() {
         });
         assert_eq!(kinds.collect::<Vec<_>>(), ["reasoning-file", "custom", "call"]);
         let Content::Result { parts: given, .. } = &messages[2].parts[0].content else { panic!("{messages:?}") };
-        assert!(matches!(&given[1], Given::Media(media) if media.source == data("hi")));
+        assert!(matches!(&given[1], Content::Media(media) if media.source == data("hi")));
     }
 }
 

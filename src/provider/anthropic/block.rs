@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{
-    json,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::{json, value::RawValue};
 
 use super::{
     KIND,
@@ -15,7 +12,8 @@ use super::{
 use crate::{
     model::{Citation, ProviderItem},
     provider::{
-        Chunk,
+        Chunk, authorship,
+        body::plain,
         chunk::TextKind,
         http::{
             Chunks, Fault,
@@ -26,9 +24,6 @@ use crate::{
 
 /// Limit on the bytes that are buffered until their block ends: signatures and provider items.
 pub(super) const MAX_HELD_BYTES: usize = 8 << 20;
-
-/// Limit on the title of an item, in characters.
-const MAX_TITLE_CHARS: usize = 200;
 
 /// A content block that is still streaming.
 #[derive(Debug)]
@@ -209,8 +204,7 @@ fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece, room: &mut R
     let kind = word("type").unwrap_or_default();
     let title = title(&word("name").unwrap_or_else(|| kind.clone()), fields.get("input").map(AsRef::as_ref));
     room.fit(&kind, &mut fields);
-    let json = to_raw_value(&fields).map(|raw| raw.get().to_owned());
-    ProviderItem { provider: String::new(), kind, json: json.unwrap_or_else(|_| "{}".to_owned()), title }
+    authorship::item(&kind, plain(&fields).get().to_owned(), &title)
 }
 
 /// A human-readable line: the tool that was used, and its main argument.
@@ -220,9 +214,8 @@ pub(super) fn title(name: &str, input: Option<&RawValue>) -> String {
         let value = input.as_ref()?.get(*key)?;
         Some(lenient::string(value)).filter(|word| !word.is_empty())
     });
-    let line = match about {
+    match about {
         Some(about) => format!("{name}: {}", about.replace(['\r', '\n'], " ")),
         None => name.to_owned(),
-    };
-    line.chars().take(MAX_TITLE_CHARS).collect::<String>()
+    }
 }

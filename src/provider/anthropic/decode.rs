@@ -16,14 +16,14 @@ use super::{
     KIND,
     block::{Block, MAX_HELD_BYTES},
     hosted::ResultBudget,
-    usage::Report,
+    usage,
     wire::{Delta, Event, MessageStart},
 };
 use crate::{
     model::FinishReason,
     provider::{
         Chunk, Finish, authorship,
-        http::{Chunks, Decoded, Fault, classify, lenient, sse, stream},
+        http::{Chunks, Decoded, Fault, classify, lenient, report::MergedReport, sse, stream},
     },
 };
 
@@ -48,7 +48,7 @@ pub struct Decoder {
     calls: u32,
     /// The response has content.
     has_content: bool,
-    report: Report,
+    report: MergedReport,
     finish: Option<String>,
     /// Metadata that the service attached to the whole response.
     attached: BTreeMap<&'static str, Box<RawValue>>,
@@ -229,8 +229,8 @@ impl Decoder {
         chunks.push(Chunk::Finished(Finish {
             reason,
             provider_reason: word,
-            usage: self.report.read(),
-            prompt_usage: self.report.last_round(),
+            usage: usage::read(&self.report),
+            prompt_usage: usage::last_round(&self.report),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             metadata: (!attached.is_empty()).then(|| authorship::metadata(KIND, attached)),

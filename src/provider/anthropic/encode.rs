@@ -6,17 +6,20 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
     KIND, cache,
-    family::{Family, ReasoningBack},
+    family::Family,
     messages::{ConversationOptions, conversation},
     options,
-    wire::{AnyTool, Block, CacheControl, Content, Tool},
+    wire::{Block, CacheControl, Content, Tool},
 };
 use crate::{
-    model::{Prompt, PromptNote, Tool as HostTool},
+    model::{
+        Prompt, PromptNote, Tool as HostTool,
+        service_rules::{CallIdRule, SignedReasoning},
+    },
     provider::{
         ModelInfo,
-        body::{Body, Json, options_of},
-        call_ids::{CallIdMap, CallIdRule},
+        body::{self, Body, options_of},
+        call_ids::CallIdMap,
         inserted,
     },
 };
@@ -43,7 +46,7 @@ pub(super) struct EncodeOptions<'a> {
     /// The form of prompt cache markers. `None` if none are sent.
     pub(super) cache: Option<CacheControl>,
     /// Which reasoning is sent back, if the operator configured it.
-    pub(super) reasoning_back: Option<ReasoningBack>,
+    pub(super) reasoning_back: Option<SignedReasoning>,
     /// Whether reasoning is sent back at all.
     pub(super) with_reasoning: bool,
     /// Whether system messages within the conversation are sent as such, to a model that accepts
@@ -111,11 +114,7 @@ fn encode(prompt: &Prompt, manner: &EncodeOptions<'_>, finish: impl FnOnce(&mut 
     let system = instructions(written.system, pruned.is_some(), manner.cache);
     body.set_list("system", system);
     body.set("messages", written.messages);
-    let hosted = prompt.provider_tools.iter();
-    let hosted = hosted.map(|json| AnyTool::Service(Json(Cow::Borrowed(json))));
-    let host_tools = host_tools.into_iter().map(AnyTool::Host);
-    let all: Vec<AnyTool<'_>> = host_tools.chain(hosted).collect();
-    body.set_list("tools", all);
+    body.set_list("tools", body::tools(host_tools.iter(), prompt));
     body.set_some("container", written.container);
     finish(&mut body, written.has_call_without_reasoning);
     Encoded {

@@ -2,10 +2,13 @@
 //! names. Sources: Anthropic's documentation of adaptive thinking, of preserved thinking and of
 //! mid-turn system messages; for single models the flags of LiteLLM 1.109.1.
 
-use crate::provider::{
-    ModelInfo,
-    discovery::Thinking as Listed,
-    rules::{ForcedCalls, ReasoningAuthor, ReasoningKept, ReasoningRule},
+use crate::{
+    model::service_rules::SignedReasoning,
+    provider::{
+        ModelInfo,
+        discovery::Thinking as Listed,
+        rules::{ForcedCalls, ReasoningAuthor, ReasoningKept, ReasoningRule},
+    },
 };
 
 /// How thinking is requested.
@@ -23,16 +26,6 @@ pub(super) enum Thinking {
     Always,
 }
 
-/// Which reasoning is sent back to the model that wrote it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReasoningBack {
-    Never,
-    /// Reasoning with a signature.
-    Signed,
-    /// All reasoning, with a signature or without.
-    SignedOrNot,
-}
-
 /// What a family of models accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Family {
@@ -48,7 +41,7 @@ pub(super) struct Family {
     /// response.
     pub(super) system_messages: bool,
     /// Which reasoning is sent back.
-    pub(super) reasoning_back: ReasoningBack,
+    pub(super) reasoning_back: SignedReasoning,
     /// Whether the signature of reasoning covers everything before it.
     pub(super) binds_prefix: bool,
     /// Whether the model supports a JSON schema for responses.
@@ -65,7 +58,7 @@ const OTHER: Family = Family {
     temperature_with_top_p: true,
     forced_calls: true,
     system_messages: false,
-    reasoning_back: ReasoningBack::SignedOrNot,
+    reasoning_back: SignedReasoning::Unsigned,
     binds_prefix: false,
     schemas: false,
     prefill: true,
@@ -84,15 +77,15 @@ impl Family {
     /// Which reasoning of earlier responses is sent.
     pub(super) fn reasoning(self) -> ReasoningRule {
         match self.reasoning_back {
-            ReasoningBack::Never => ReasoningRule::NEVER,
-            ReasoningBack::Signed => ReasoningRule::SIGNED,
-            ReasoningBack::SignedOrNot => ReasoningRule { kept: ReasoningKept::Always, of: ReasoningAuthor::SameModel },
+            SignedReasoning::Never => ReasoningRule::NEVER,
+            SignedReasoning::Signed => ReasoningRule::SIGNED,
+            SignedReasoning::Unsigned => ReasoningRule { kept: ReasoningKept::Always, of: ReasoningAuthor::SameModel },
         }
     }
 
     /// Applies the operator's choice of which reasoning is sent back. It takes precedence.
     #[must_use]
-    pub(super) fn with_reasoning_back(self, said: Option<ReasoningBack>) -> Self {
+    pub(super) fn with_reasoning_back(self, said: Option<SignedReasoning>) -> Self {
         Self { reasoning_back: said.unwrap_or(self.reasoning_back), ..self }
     }
 
@@ -160,7 +153,7 @@ impl Family {
             temperature_with_top_p: generation < (4, 1),
             forced_calls: generation < (5, 1) || is(&CAN_BE_FORCED),
             system_messages: generation >= (4, 8),
-            reasoning_back: ReasoningBack::Signed,
+            reasoning_back: SignedReasoning::Signed,
             binds_prefix: generation >= (5, 1),
             schemas: generation >= (4, 5),
             prefill: generation < (4, 6),

@@ -5,20 +5,20 @@ use serde_json::{Value, json, value::RawValue};
 use super::{KIND, import::is_item};
 use crate::{
     model::{
-        Content, Media, Part, Role, ToolCall, ToolOutcome, ToolResult,
+        Content, Media, Part, Role, ToolCall, ToolResult,
         media::{Kind, UNSUPPORTED_TEXT},
     },
     provider::{
         authorship,
-        body::Body,
-        foreign::{self, Exporter, MediaLocation, plain},
+        body::{Body, plain},
+        foreign::{self, Exporter, MediaLocation, named},
         inputs::{self, Input},
     },
 };
 
 /// Converts a message. Empty if the message has no content in this format.
 pub(crate) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let (role, blocks) = match writing.role() {
+    let (role, blocks) = match writing.message.role {
         Role::System => ("system", input_blocks(writing)),
         Role::User => ("user", input_blocks(writing)),
         Role::Assistant => ("assistant", answer(writing)),
@@ -110,18 +110,7 @@ fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
 
 /// A tool result. The format states only whether the tool failed.
 fn tool_result<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
-    let failed = match result.outcome {
-        ToolOutcome::Success => false,
-        ToolOutcome::Error => true,
-        ToolOutcome::Denied => {
-            writing.note_unsupported_outcome(position, result.outcome);
-            true
-        }
-        ToolOutcome::TimedOut | ToolOutcome::Cancelled => {
-            writing.note_unsupported_outcome(position, result.outcome);
-            false
-        }
-    };
+    let failed = writing.has_failed(position, result.outcome);
     let given = inputs::of_result(result);
     let content: Vec<Value> = given.map(|input| block(position, input, writing)).collect();
     let mut block = json!({"type": "tool_result", "tool_use_id": result.call.as_str(), "content": content});
@@ -142,17 +131,13 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> 
         Some(MediaLocation::Inline(data)) => text_source(media, writing)
             .unwrap_or_else(|| json!({"type": "base64", "media_type": media.essence(), "data": data})),
     };
-    let mut block = json!({"type": kind, "source": source});
-    if !media.filename.is_empty() {
-        block["title"] = json!(media.filename);
-    }
-    block
+    named(json!({"type": kind, "source": source}), "title", media)
 }
 
 /// The source of a plain-text document, which the service accepts as text. Returns `None` for other
 /// media.
 fn text_source(media: &Media, writing: &Exporter<'_>) -> Option<Value> {
-    let content = writing.contents().get(&media.blob()?.id)?;
+    let content = writing.contents.get(&media.blob()?.id)?;
     let text = std::str::from_utf8(content).ok()?;
     (media.essence() == "text/plain").then(|| json!({"type": "text", "media_type": "text/plain", "data": text}))
 }

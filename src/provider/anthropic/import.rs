@@ -7,11 +7,12 @@ use super::{
     block::{source, title},
 };
 use crate::{
-    model::{ProviderItem, Role},
+    model::Role,
     provider::{
+        authorship,
         foreign::{
-            ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer, Node,
-            Object, PDF, PICTURE, at_url, decode_base64, inline, or,
+            ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url,
+            decode_base64, inline, or, outcome,
         },
         http::lenient,
     },
@@ -27,11 +28,11 @@ pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
             "user" => user(&message, reading),
             "assistant" => {
                 let parts = blocks(&message, "content", reading, answered);
-                reading.add(message.at(), Role::Assistant, parts);
+                reading.add(&message.at, Role::Assistant, parts);
             }
             "system" => {
                 let parts = blocks(&message, "content", reading, text_only);
-                reading.add(message.at(), Role::System, parts);
+                reading.add(&message.at, Role::System, parts);
             }
             other => reading.unknown_role(&message, other, "user, assistant or system"),
         }
@@ -44,8 +45,8 @@ fn user(message: &Object<'_>, reading: &mut Importer<'_>) {
     let parts = blocks(message, "content", reading, user_part);
     let is_result = |part: &Part| matches!(part.content, Content::Result { .. });
     let (results, words): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_result);
-    reading.add(message.at(), Role::Tool, results);
-    reading.add(message.at(), Role::User, words);
+    reading.add(&message.at, Role::Tool, results);
+    reading.add(&message.at, Role::User, words);
 }
 
 /// Reads a block of a given type.
@@ -72,7 +73,7 @@ fn user_part(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Opti
         "text" => block.text_part(reading),
         "image" | "document" => {
             let media = medium(block, kind, reading);
-            media.map(|media| Part::media(block.at(), media))
+            media.map(|media| Part::media(&block.at, media))
         }
         "tool_result" => Some(result(block, reading)),
         _ => reading.unknown_type(block, "text, image, document or tool_result"),
@@ -82,8 +83,7 @@ fn user_part(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Opti
 fn result(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let call = block.required("tool_use_id", reading);
     let given = blocks(block, "content", reading, given_by_tool);
-    let outcome = Outcome::of(block.is_true("is_error"));
-    Part::result(block.at(), call, given, outcome)
+    Part::result(&block.at, call, given, outcome(block.is_true("is_error")))
 }
 
 fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
@@ -126,18 +126,18 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Optio
         "text" => {
             let part = block.text_part(reading)?;
             let cited = block.elements("citations", reading);
-            Some(Part { citations: cited.iter().map(|cited| source(cited.raw())).collect(), ..part })
+            Some(Part { citations: cited.iter().map(|cited| source(cited.raw)).collect(), ..part })
         }
         "thinking" => {
             let text = block.string("thinking", reading);
             let signature = block.string("signature", reading);
             let is_empty = text.is_empty() && signature.is_empty();
             let own = word("signature", signature);
-            (!is_empty).then(|| Part::reasoning(block.at(), text).with_metadata(KIND, own))
+            (!is_empty).then(|| Part::reasoning(&block.at, text).with_metadata(KIND, own))
         }
         "redacted_thinking" => {
             let own = word("redacted_thinking", block.required("data", reading));
-            Some(Part::reasoning(block.at(), String::new()).with_metadata(KIND, own))
+            Some(Part::reasoning(&block.at, String::new()).with_metadata(KIND, own))
         }
         "tool_use" => Some(call(block, reading)),
         kind if is_item(kind) => Some(item(block, kind)),
@@ -151,10 +151,10 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Optio
 fn call(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let id = block.required("id", reading);
     let name = block.required("name", reading);
-    let arguments = block.get("input").map(|input| input.raw().get().to_owned());
+    let arguments = block.get("input").map(|input| input.raw.get().to_owned());
     let own = block.get("caller").map(|caller| ("caller".to_owned(), caller.value()));
-    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
-    Part::new(block.at(), content).with_metadata(KIND, own.into_iter().collect())
+    let call = Part::call(&block.at, id, name, arguments.unwrap_or_default());
+    call.with_metadata(KIND, own.into_iter().collect())
 }
 
 /// Whether a block type belongs to a server tool, or to an operation of the service on the
@@ -166,16 +166,12 @@ pub(super) fn is_item(kind: &str) -> bool {
 }
 
 fn item(block: &Object<'_>, kind: &str) -> Part {
-    let members = lenient::members(block.raw().get());
+    let members = lenient::members(block.raw.get());
     let name = members.get("name").map(|raw| lenient::string(raw));
     let name = name.unwrap_or_else(|| kind.to_owned());
-    let item = ProviderItem {
-        provider: String::new(),
-        kind: kind.to_owned(),
-        json: block.json(),
-        title: title(&name, members.get("input").map(AsRef::as_ref)),
-    };
-    Part::item(block.at(), item, None)
+    let title = title(&name, members.get("input").map(AsRef::as_ref));
+    let item = authorship::item(kind, block.json(), &title);
+    Part::item(&block.at, item, None)
 }
 
 fn word(name: &str, word: String) -> Map<String, Value> {
@@ -189,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::PromptFormat,
+        model::{PromptFormat, ToolOutcome},
         provider::foreign::{self, ForeignConversation},
     };
 
@@ -215,6 +211,6 @@ mod tests {
         assert_eq!(thinking.metadata.as_deref(), Some(r#"{"anthropic":{"signature":"s"}}"#));
         assert!(matches!(&call.content, Content::Call { arguments, .. } if arguments == r#"{"a":1.5}"#));
         assert!(matches!(&item.content, Content::Item { title, .. } if title == "web_search: tea"));
-        assert!(matches!(&messages[1].parts[0].content, Content::Result { outcome: Outcome::Error, .. }));
+        assert!(matches!(&messages[1].parts[0].content, Content::Result { outcome: ToolOutcome::Error, .. }));
     }
 }

@@ -21,7 +21,6 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use family::ReasoningBack;
 pub(super) use family::binds_prefix;
 pub use service::Anthropic;
 pub(super) use service::request;

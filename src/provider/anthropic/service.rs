@@ -8,18 +8,19 @@ use super::{
     KIND,
     decode::Decoder,
     encode::{self, EncodeOptions, Encoded},
-    family::{self, ReasoningBack},
-    media, options, rules,
+    family, media, options, rules,
     wire::CacheControl,
 };
 use crate::{
     config::PromptCache,
-    model::{CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported},
+    model::{
+        CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported,
+        service_rules::SignedReasoning,
+    },
     provider::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
         discovery::Family,
-        error::Kind,
         http::{Call, Settings, SetupError, retried},
         model_names::ModelNames,
     },
@@ -40,7 +41,7 @@ const HOUR_PERCENT: u32 = 200;
 pub struct Anthropic {
     connection: Connection,
     prompt_cache: PromptCache,
-    reasoning_back: Option<ReasoningBack>,
+    reasoning_back: Option<SignedReasoning>,
 }
 
 impl Anthropic {
@@ -64,7 +65,7 @@ impl Anthropic {
 
     /// Overrides which reasoning is sent back, regardless of model names.
     #[must_use]
-    pub fn with_reasoning_back(mut self, reasoning: Option<ReasoningBack>) -> Self {
+    pub fn with_reasoning_back(mut self, reasoning: Option<SignedReasoning>) -> Self {
         self.reasoning_back = reasoning;
         self
     }
@@ -76,7 +77,7 @@ impl Anthropic {
 
     fn manner(&self, model: &str) -> EncodeOptions<'_> {
         EncodeOptions {
-            provider: &self.connection.name,
+            provider: self.connection.client.provider(),
             model: self.connection.info(model),
             cache: self.prompt_cache.marker(),
             reasoning_back: self.reasoning_back,
@@ -178,7 +179,7 @@ impl Provider for Anthropic {
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
-        provider == self.connection.name
+        provider == self.connection.client.provider()
     }
 
     fn withholds_parts(&self) -> bool {
@@ -213,21 +214,13 @@ impl Provider for Anthropic {
 
 /// Whether the service rejected the request because of its reasoning.
 fn refuses_reasoning(error: &Error) -> bool {
-    let words = error.message.to_ascii_lowercase();
-    error.kind == Kind::BadRequest
-        && words.contains("thinking")
-        && ["signature", "cannot be modified", "bound to", "cannot be `thinking`", "expected `thinking`"]
-            .iter()
-            .any(|said| words.contains(said))
+    let words = ["signature", "cannot be modified", "bound to", "cannot be `thinking`", "expected `thinking`"];
+    error.rejects(&["thinking"], &words)
 }
 
 /// Whether the service rejected the request because of system messages within the conversation.
 fn refuses_system(error: &Error) -> bool {
-    let words = error.message.to_ascii_lowercase();
-    error.kind == Kind::BadRequest
-        && words.contains("role")
-        && words.contains("system")
-        && ["not supported", "must be", "should be", "unexpected role"].iter().any(|said| words.contains(said))
+    error.rejects(&["role", "system"], &["not supported", "must be", "should be", "unexpected role"])
 }
 
 /// Encodes a prompt as for Anthropic itself, for a model of another provider.

@@ -7,49 +7,38 @@ use crate::{
     model::Usage,
     provider::http::{
         lenient,
-        report::{self, MergedReport, tokens},
+        report::{self, MergedReport},
     },
 };
 
-/// The merged usage reports of one response: the first report of some gateways holds zeros, and
-/// only the last one counts what server tools read.
-#[derive(Debug, Default)]
-pub(super) struct Report(MergedReport);
+/// The usage in the merged reports of one response: the first report of some gateways holds zeros,
+/// and only the last one counts what server tools read. Returns `None` if nothing was reported.
+pub(super) fn read(merged: &MergedReport) -> Option<Usage> {
+    let number = |key: &str| merged.number(key);
+    let whole = merged.whole();
+    Some(Usage {
+        provider_tool_calls: whole.as_deref().map_or(0, report::tool_calls),
+        provider_json: whole.as_deref().map(report::kept).unwrap_or_default(),
+        ..counted(number, thinking(merged))?
+    })
+}
 
-impl Report {
-    /// Merges a report.
-    pub(super) fn add(&mut self, report: &RawValue) {
-        self.0.add(report);
-    }
+/// The usage of the last round of the model alone. Returns `None` if the service does not report
+/// rounds. The rounds are documented as the basis for the size of the context; the totals grow with
+/// each round in which server tools ran.
+pub(super) fn last_round(merged: &MergedReport) -> Option<Usage> {
+    let rounds = merged.get("iterations")?;
+    let rounds = serde_json::from_str::<Vec<&RawValue>>(rounds.get()).ok()?;
+    let last = rounds.into_iter().rev().find(|round| is_of_model(round))?;
+    let number = |key: &str| report::member(last, key).and_then(lenient::count);
+    // Reasoning is reported only for all rounds together.
+    counted(number, thinking(merged)).filter(|usage| usage.input > 0)
+}
 
-    /// The usage. Returns `None` if nothing was reported.
-    pub(super) fn read(&self) -> Option<Usage> {
-        let number = |key: &str| self.0.number(key);
-        let whole = self.0.whole();
-        Some(Usage {
-            provider_tool_calls: whole.as_deref().map_or(0, report::tool_calls),
-            provider_json: whole.as_deref().map(report::kept).unwrap_or_default(),
-            ..counted(number, self.thinking())?
-        })
-    }
-
-    /// The usage of the last round of the model alone. Returns `None` if the service does not
-    /// report rounds. The rounds are documented as the basis for the size of the context; the
-    /// totals grow with each round in which server tools ran.
-    pub(super) fn last_round(&self) -> Option<Usage> {
-        let rounds = self.0.get("iterations")?;
-        let rounds = serde_json::from_str::<Vec<&RawValue>>(rounds.get()).ok()?;
-        let last = rounds.into_iter().rev().find(|round| is_of_model(round))?;
-        let number = |key: &str| report::member(last, key).and_then(lenient::count);
-        // Reasoning is reported only for all rounds together.
-        counted(number, self.thinking()).filter(|usage| usage.input > 0)
-    }
-
-    fn thinking(&self) -> u64 {
-        let details = self.0.get("output_tokens_details");
-        let tokens = details.and_then(|details| report::count(details, "/thinking_tokens"));
-        tokens.unwrap_or(0)
-    }
+fn thinking(merged: &MergedReport) -> u64 {
+    let details = merged.get("output_tokens_details");
+    let tokens = details.and_then(|details| report::count(details, "/thinking_tokens"));
+    tokens.unwrap_or(0)
 }
 
 /// Reads the token counts of a report. Returns `None` if it has none.
@@ -59,19 +48,9 @@ fn counted(number: impl Fn(&str) -> Option<u64>, thinking: u64) -> Option<Usage>
     if fresh.is_none() && output.is_none() {
         return None;
     }
-    let cache_read = number("cache_read_input_tokens").unwrap_or(0);
-    let cache_write = number("cache_creation_input_tokens").unwrap_or(0);
-    let output = output.unwrap_or(0);
-    let cached = cache_read.saturating_add(cache_write);
-    let input = fresh.unwrap_or(0).saturating_add(cached);
-    Some(Usage {
-        input: tokens(input),
-        output: tokens(output),
-        reasoning: tokens(thinking.min(output)),
-        cache_read: tokens(cache_read),
-        cache_write: tokens(cache_write),
-        ..Usage::default()
-    })
+    let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"].map(|key| number(key).unwrap_or(0));
+    let input = cached.into_iter().fold(fresh.unwrap_or(0), u64::saturating_add);
+    Some(report::usage(input, output.unwrap_or(0), thinking, cached))
 }
 
 /// Whether a round is one of the model that responds, rather than of an advisor or a compaction.
@@ -86,12 +65,11 @@ mod tests {
     use super::*;
 
     fn check(reports: &[Value], expected: Option<[u32; 5]>) {
-        let mut report = Report::default();
+        let mut report = MergedReport::default();
         for given in reports {
             report.add(&to_raw_value(given).expect("JSON"));
         }
-        let numbers = report
-            .read()
+        let numbers = read(&report)
             .map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]);
         assert_eq!(numbers, expected, "{reports:?}");
     }
@@ -124,11 +102,11 @@ mod tests {
     fn p1_the_last_round_of_the_model_is_read_beside_the_sum_of_all() {
         let round = |kind: &str, input: u32, output: u32| json!({"type": kind, "input_tokens": input, "output_tokens": output, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 10});
         let check = |rounds: Value, expected: Option<[u32; 5]>| {
-            let mut report = Report::default();
+            let mut report = MergedReport::default();
             let sums = json!({"input_tokens": 404_500, "output_tokens": 943, "output_tokens_details": {"thinking_tokens": 60}, "iterations": rounds});
             report.add(&to_raw_value(&sums).expect("JSON"));
-            assert_eq!(report.read().map(|usage| usage.input), Some(404_500));
-            let last = report.last_round().map(|usage| {
+            assert_eq!(read(&report).map(|usage| usage.input), Some(404_500));
+            let last = last_round(&report).map(|usage| {
                 assert_eq!(usage.provider_tool_calls, 0);
                 [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]
             });

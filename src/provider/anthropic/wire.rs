@@ -147,16 +147,6 @@ pub(super) struct Tool<'a> {
     pub(super) cache_control: Option<CacheControl>,
 }
 
-/// A tool in a request.
-#[derive(Debug, Clone, Serialize)]
-#[serde(untagged)]
-pub(super) enum AnyTool<'a> {
-    /// A host tool.
-    Host(Tool<'a>),
-    /// A server tool, as the host wrote it.
-    Service(Json<'a>),
-}
-
 /// One event of a response. The event type determines what its fields hold and is read first: other
 /// events may use the same field names for other content.
 #[derive(Debug, Default, Deserialize)]
@@ -211,8 +201,6 @@ pub(super) struct BlockStart {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Delta {
-    #[serde(rename = "type")]
-    pub(super) kind: LenientString,
     pub(super) text: Option<Piece>,
     pub(super) thinking: Option<Piece>,
     pub(super) partial_json: Option<Piece>,

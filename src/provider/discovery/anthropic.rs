@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     compatible,
-    list::{self, ListedModel, ModelList, Page, Thinking, Unreadable},
+    list::{self, ModelFacts, ModelList, Page, Thinking, Unreadable},
 };
 
 /// Levels of effort, by their names in the list.
@@ -19,13 +19,13 @@ pub(super) fn read(answer: &Value) -> Result<Page, Unreadable> {
     Ok((listed, next))
 }
 
-fn model(entry: &Value) -> Option<ListedModel> {
+fn model(entry: &Value) -> Option<ModelFacts> {
     let capabilities = &entry["capabilities"];
     let can = |what: &str| capabilities[what]["supported"].as_bool();
     let effort = &capabilities["effort"];
     let levels = LEVELS.iter().copied();
     let levels = levels.filter(|level| effort[*level]["supported"] == true);
-    Some(ListedModel {
+    Some(ModelFacts {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
         context_window: list::tokens(&entry["max_input_tokens"]).or_else(|| compatible::window(entry)),
         max_output: list::tokens(&entry["max_tokens"]),
@@ -35,7 +35,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
         // has no levels.
         reasoning_efforts: list::efforts(levels),
         thinking: thinking(&capabilities["thinking"]),
-        ..ListedModel::default()
+        ..ModelFacts::default()
     })
 }
 
@@ -86,7 +86,7 @@ mod tests {
         ], "has_more": true, "first_id": "claude-new", "last_id": "claude-bare"});
         let (listed, next) = read(&answer).expect("a list");
         assert_eq!(next.as_deref(), Some("claude-bare"));
-        let new = ListedModel {
+        let new = ModelFacts {
             display_name: Some("Claude New".to_owned()),
             context_window: Some(1_000_000),
             max_output: Some(128_000),
@@ -94,16 +94,16 @@ mod tests {
             json_schema: Some(true),
             reasoning_efforts: Some(vec![Low, High, Max]),
             thinking: Some(vec![Thinking::Adaptive]),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
         assert_eq!(listed.get("claude-new"), Some(&new));
-        let old = ListedModel {
+        let old = ModelFacts {
             display_name: Some("Claude Old".to_owned()),
             context_window: Some(200_000),
             max_output: Some(8_192),
             input_media: Some(vec![]),
             thinking: Some(vec![]),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
         assert_eq!(listed.get("claude-old"), Some(&old));
         let server = json!({"data": [{"id": "m", "meta": {"n_ctx": 4_096}}]});

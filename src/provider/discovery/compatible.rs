@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Unreadable};
+use super::list::{self, ModelFacts, ModelList, Unreadable};
 
 /// Fields for the context window: of vLLM; of Groq; of Together, Fireworks and Moonshot. Fields for
 /// the window that a model was trained with are not included.
@@ -41,7 +41,7 @@ pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
     Ok(listed.without_prefix("models/"))
 }
 
-fn model(entry: &Value) -> Option<ListedModel> {
+fn model(entry: &Value) -> Option<ModelFacts> {
     let name = entry["id"].as_str()?.to_ascii_lowercase();
     let unusable = list::answers_without_text(entry)
         || entry["active"] == false
@@ -51,13 +51,13 @@ fn model(entry: &Value) -> Option<ListedModel> {
         return None;
     }
     let pictures = entry["supports_image_input"].as_bool().or_else(|| entry["supports_image_in"].as_bool());
-    Some(ListedModel {
+    Some(ModelFacts {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
         context_window: window(entry),
         max_output: list::first_tokens(entry, OUTPUTS),
         input_media: list::media(&[(pictures, "image/*")]),
         tools: entry["supports_tools"].as_bool(),
-        ..ListedModel::default()
+        ..ModelFacts::default()
     })
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Page, Thinking, Unreadable};
+use super::list::{self, ModelFacts, ModelList, Page, Thinking, Unreadable};
 
 /// Prefix of resource names.
 const PREFIX: &str = "models/";
@@ -14,7 +14,7 @@ pub(super) fn read(answer: &Value) -> Result<Page, Unreadable> {
     Ok((listed.without_prefix(PREFIX), next))
 }
 
-fn model(entry: &Value) -> Option<ListedModel> {
+fn model(entry: &Value) -> Option<ModelFacts> {
     if list::has(&entry["supportedGenerationMethods"], "generateContent") == Some(false) {
         return None;
     }
@@ -23,14 +23,14 @@ fn model(entry: &Value) -> Option<ListedModel> {
         Some(false) => Some(Vec::new()),
         None => None,
     };
-    Some(ListedModel {
+    Some(ModelFacts {
         display_name: list::text(&entry["displayName"]).map(str::to_owned),
         context_window: list::tokens(&entry["inputTokenLimit"]),
         max_output: list::tokens(&entry["outputTokenLimit"]),
         // Only models that accept a temperature list its maximum.
         temperature: entry["maxTemperature"].is_number().then_some(true),
         thinking,
-        ..ListedModel::default()
+        ..ModelFacts::default()
     })
 }
 
@@ -57,13 +57,13 @@ mod tests {
         ], "nextPageToken": "abc"});
         let (listed, next) = read(&answer).expect("a list");
         assert_eq!(next.as_deref(), Some("abc"));
-        let flash = ListedModel {
+        let flash = ModelFacts {
             display_name: Some("Gemini 2.5 Flash".to_owned()),
             context_window: Some(1_048_576),
             max_output: Some(65_536),
             temperature: Some(true),
             thinking: Some(vec![Thinking::Budget]),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
         assert_eq!(listed.models.into_iter().collect::<Vec<_>>(), [("gemini-2.5-flash".to_owned(), flash)]);
         let last = read(&json!({"models": []})).expect("an empty page");

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{model::generation::ReasoningEffort, provider::http::lenient};
@@ -16,9 +17,10 @@ const MAX_NAME_BYTES: usize = 256;
 /// Types of models that do not respond with text, for lists that have types.
 const NO_TEXT: &[&str] = &["audio", "embedding", "embeddings", "image", "moderation", "rerank", "transcribe", "video"];
 
-/// The facts that a list states about one model. An absent fact is not stated.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ListedModel {
+/// The facts that a list or the shipped table states about one model. An absent fact is not stated.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelFacts {
     /// Human-readable name.
     pub display_name: Option<String>,
     /// The context window that is currently usable, in tokens.
@@ -37,7 +39,12 @@ pub struct ListedModel {
     /// Levels of reasoning effort that the model supports.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
     /// The ways to request reasoning. Empty if the model does not reason.
+    #[serde(skip)]
     pub thinking: Option<Vec<Thinking>>,
+    /// Price of a token that is read from the prompt cache, in percent of the price of another.
+    pub cache_read: Option<u32>,
+    /// Price of a token that is written to the prompt cache, in percent of the price of another.
+    pub cache_write: Option<u32>,
 }
 
 /// A way to request reasoning.
@@ -53,9 +60,9 @@ pub enum Thinking {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelList {
     /// The models by name.
-    pub models: BTreeMap<String, ListedModel>,
+    pub models: BTreeMap<String, ModelFacts>,
     /// The facts that hold for any other name: the server has a single model and ignores names.
-    pub any: Option<ListedModel>,
+    pub any: Option<ModelFacts>,
 }
 
 /// A page of a list, and the token of the next page, if there is one.
@@ -75,7 +82,7 @@ pub(super) enum Unreadable {
 impl ModelList {
     /// What the list states about the model with this name. A name without a tag matches the tag
     /// `latest`.
-    pub fn get(&self, name: &str) -> Option<&ListedModel> {
+    pub fn get(&self, name: &str) -> Option<&ModelFacts> {
         let tagged = || self.models.get(&format!("{name}:latest"));
         self.models.get(name).or_else(tagged).or(self.any.as_ref())
     }
@@ -85,7 +92,7 @@ impl ModelList {
     pub(super) fn of(
         entries: &[Value],
         key: &str,
-        read: impl Fn(&Value) -> Option<ListedModel>,
+        read: impl Fn(&Value) -> Option<ModelFacts>,
     ) -> Result<Self, Unreadable> {
         if entries.len() > MAX_MODELS {
             return Err(Unreadable::TooLong);
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_list_or_a_list_without_end_is_refused() {
         let read = |answer: &Value| {
-            entries(answer, "data").and_then(|entries| ModelList::of(entries, "id", |_| Some(ListedModel::default())))
+            entries(answer, "data").and_then(|entries| ModelList::of(entries, "id", |_| Some(ModelFacts::default())))
         };
         for shape in [
             json!({}),
@@ -222,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_name_without_a_tag_means_the_latest() {
-        let window = |tokens| ListedModel { context_window: Some(tokens), ..ListedModel::default() };
+        let window = |tokens| ModelFacts { context_window: Some(tokens), ..ModelFacts::default() };
         let models = [("a:latest", 1), ("b", 2), ("b:latest", 3)];
         let mut list =
             ModelList { models: models.map(|(name, tokens)| (name.to_owned(), window(tokens))).into(), any: None };

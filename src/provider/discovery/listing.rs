@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Family, ListedModel, ModelList, fetch_list};
+use super::{Family, ModelList, fetch_list};
 use crate::provider::{Error, RefreshFuture, error::Kind, http::Client};
 
 /// Timeout for fetching a list, all requests together.
@@ -40,13 +40,6 @@ pub struct ModelListSnapshot {
 struct LastFetch {
     at: Option<Instant>,
     failed: bool,
-}
-
-impl ModelListSnapshot {
-    /// What the list states about the model with this name.
-    pub fn get(&self, name: &str) -> Option<&ListedModel> {
-        self.list.get(name)
-    }
 }
 
 impl CachedModelList {
@@ -85,11 +78,16 @@ impl CachedModelList {
         let last = self.last();
         let asking = fetch_list(client, family, last.as_deref().map(|last| &last.list));
         let answer = timeout(REFRESH_TIMEOUT, asking).await;
-        let answer = answer.unwrap_or_else(|_| Err(timeout_error(client.provider())));
+        let answer = answer.unwrap_or_else(|_| {
+            let message = format!("listing its models took longer than {} seconds", REFRESH_TIMEOUT.as_secs());
+            Err(Error::new(Kind::Timeout, client.provider(), message))
+        });
         let failed = answer.is_err();
         match answer {
             Ok(list) => {
-                log_success(client.provider(), list.models.len(), &asked, last.is_none());
+                if last.is_none() || asked.failed {
+                    tracing::info!(provider = client.provider(), models = list.models.len(), "read the model list");
+                }
                 self.set(now, list);
             }
             Err(error) if !asked.failed => {
@@ -102,16 +100,5 @@ impl CachedModelList {
             Err(_) => {}
         }
         asked.failed = failed;
-    }
-}
-
-fn timeout_error(provider: &str) -> Error {
-    let message = format!("listing its models took longer than {} seconds", REFRESH_TIMEOUT.as_secs());
-    Error::new(Kind::Timeout, provider, message)
-}
-
-fn log_success(provider: &str, models: usize, before: &LastFetch, first: bool) {
-    if first || before.failed {
-        tracing::info!(provider, models, "read the model list");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     compatible,
-    list::{self, ListedModel, ModelList, Unreadable},
+    list::{self, ModelFacts, ModelList, Unreadable},
 };
 
 /// Merges the server's properties with its model list. A server with a single model responds to
@@ -24,7 +24,7 @@ pub(super) fn read(props: Option<&Value>, models: Option<&Value>) -> Result<Mode
         && let Some(slot) = slot
     {
         for model in listed.models.values_mut() {
-            *model = ListedModel { display_name: model.display_name.take(), ..slot.clone() };
+            *model = ModelFacts { display_name: model.display_name.take(), ..slot.clone() };
         }
         listed.any = Some(slot);
     }
@@ -32,17 +32,17 @@ pub(super) fn read(props: Option<&Value>, models: Option<&Value>) -> Result<Mode
 }
 
 /// The facts about each slot. Returns `None` if its size is not stated.
-fn slot(props: &Value) -> Option<ListedModel> {
+fn slot(props: &Value) -> Option<ModelFacts> {
     let window = list::tokens(&props["default_generation_settings"]["n_ctx"])?;
     let takes = |kind: &str| props["modalities"][kind].as_bool();
     // If the chat template has no form for tools, the server writes them into the prompt.
     let template = |what: &str| props["chat_template_caps"][what].as_bool();
-    Some(ListedModel {
+    Some(ModelFacts {
         context_window: Some(window),
         input_media: list::media(&[(takes("vision"), "image/*"), (takes("audio"), "audio/*")]),
         tools: template("supports_tools").filter(|known| *known),
         parallel_tools: template("supports_parallel_tool_calls").filter(|known| *known),
-        ..ListedModel::default()
+        ..ModelFacts::default()
     })
 }
 
@@ -65,11 +65,11 @@ mod tests {
     fn the_window_is_that_of_a_slot_under_any_name() {
         let models = json!({"data": [{"id": "file.gguf", "meta": {"n_ctx": 16_384, "n_ctx_train": 131_072}}]});
         let listed = read(Some(&props()), Some(&models)).expect("a list");
-        let slot = ListedModel {
+        let slot = ModelFacts {
             context_window: Some(4_096),
             input_media: Some(vec!["image/*".to_owned()]),
             tools: Some(true),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
         assert_eq!(listed.get("file.gguf"), Some(&slot));
         assert_eq!(listed.get("whatever"), Some(&slot));

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Unreadable};
+use super::list::{self, ModelFacts, ModelList, Unreadable};
 
 /// Reads `/api/v1/models`.
 pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
@@ -19,7 +19,7 @@ pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
         for instance in instances(entry) {
             if let Some(name) = list::text(&instance["id"]).map(str::to_owned) {
                 let context_window = loaded(instance);
-                let instance = ListedModel { context_window, ..model.clone() };
+                let instance = ModelFacts { context_window, ..model.clone() };
                 listed.models.entry(name).or_insert(instance);
             }
         }
@@ -32,13 +32,13 @@ pub(super) fn read_older(answer: &Value) -> Result<ModelList, Unreadable> {
     ModelList::of(list::entries(answer, "data")?, "id", older)
 }
 
-fn model(entry: &Value) -> Option<ListedModel> {
+fn model(entry: &Value) -> Option<ModelFacts> {
     if list::answers_without_text(entry) {
         return None;
     }
     let capabilities = &entry["capabilities"];
     let efforts = list::words(&capabilities["reasoning"]["allowed_options"]);
-    Some(ListedModel {
+    Some(ModelFacts {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
         // It is unknown which of several instances responds.
         context_window: instances(entry).filter_map(loaded).min(),
@@ -46,21 +46,21 @@ fn model(entry: &Value) -> Option<ListedModel> {
         // Other models can be sent tools too.
         tools: capabilities["trained_for_tool_use"].as_bool().filter(|trained| *trained),
         reasoning_efforts: list::efforts(efforts),
-        ..ListedModel::default()
+        ..ModelFacts::default()
     })
 }
 
-fn older(entry: &Value) -> Option<ListedModel> {
+fn older(entry: &Value) -> Option<ModelFacts> {
     if list::answers_without_text(entry) {
         return None;
     }
     let is_loaded = entry["state"] == "loaded";
     let pictures = entry["type"].as_str().map(|kind| kind == "vlm");
-    Some(ListedModel {
+    Some(ModelFacts {
         context_window: list::tokens(&entry["loaded_context_length"]).filter(|_| is_loaded),
         input_media: list::media(&[(pictures, "image/*")]),
         tools: list::has(&entry["capabilities"], "tool_use").filter(|trained| *trained),
-        ..ListedModel::default()
+        ..ModelFacts::default()
     })
 }
 
@@ -98,17 +98,17 @@ mod tests {
             {"type": "embedding", "key": "maker/embedder", "loaded_instances": []},
         ]});
         let listed = read(&answer).expect("a list");
-        let loaded = ListedModel {
+        let loaded = ModelFacts {
             display_name: Some("Loaded".to_owned()),
             context_window: Some(8_192),
             input_media: Some(vec!["image/*".to_owned()]),
             tools: Some(true),
             reasoning_efforts: Some(vec![Low, High]),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
         assert_eq!(listed.get("maker/loaded"), Some(&loaded));
         assert_eq!(listed.get("maker/loaded:2"), Some(&loaded));
-        let idle = ListedModel { input_media: Some(vec![]), ..ListedModel::default() };
+        let idle = ModelFacts { input_media: Some(vec![]), ..ModelFacts::default() };
         assert_eq!(listed.get("maker/idle"), Some(&idle));
         assert_eq!(listed.get("maker/embedder"), None);
     }
@@ -121,13 +121,13 @@ mod tests {
             {"id": "c", "type": "embeddings", "state": "loaded"},
         ]});
         let listed = read_older(&answer).expect("a list");
-        let a = ListedModel {
+        let a = ModelFacts {
             context_window: Some(4_096),
             input_media: Some(vec![]),
             tools: Some(true),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
-        let b = ListedModel { input_media: Some(vec!["image/*".to_owned()]), ..ListedModel::default() };
+        let b = ModelFacts { input_media: Some(vec!["image/*".to_owned()]), ..ModelFacts::default() };
         assert_eq!((listed.get("a"), listed.get("b")), (Some(&a), Some(&b)));
         assert_eq!(listed.get("c"), None);
     }

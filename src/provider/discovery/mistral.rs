@@ -2,23 +2,23 @@
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Unreadable};
+use super::list::{self, ModelFacts, ModelList, Unreadable};
 
 /// Reads the list.
 pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
     ModelList::of(list::entries(answer, "data")?, "id", model)
 }
 
-fn model(entry: &Value) -> Option<ListedModel> {
+fn model(entry: &Value) -> Option<ModelFacts> {
     let can = |what: &str| entry["capabilities"][what].as_bool();
     if can("completion_chat") == Some(false) {
         return None;
     }
-    Some(ListedModel {
+    Some(ModelFacts {
         context_window: list::tokens(&entry["max_context_length"]),
         input_media: list::media(&[(can("vision"), "image/*"), (can("audio"), "audio/*")]),
         tools: can("function_calling"),
-        ..ListedModel::default()
+        ..ModelFacts::default()
     })
 }
 
@@ -40,11 +40,11 @@ mod tests {
         let listed = read(&answer).expect("a list");
         let names: Vec<&String> = listed.models.keys().collect();
         assert_eq!(names, ["reader", "seer", "silent"]);
-        let seer = ListedModel {
+        let seer = ModelFacts {
             context_window: Some(131_072),
             input_media: Some(vec!["image/*".to_owned()]),
             tools: Some(true),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
         assert_eq!(listed.get("seer"), Some(&seer));
         let reader = listed.get("reader").expect("a model");

@@ -12,11 +12,12 @@ mod mistral;
 mod ollama;
 mod openrouter;
 
-pub use list::{ListedModel, ModelList, Thinking};
+pub use list::{ModelFacts, ModelList, Thinking};
 pub use listing::CachedModelList;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use http::HeaderMap;
 use serde_json::{Value, json};
 
 use list::{Page, Unreadable};
@@ -146,7 +147,7 @@ fn parameter(name: &str, value: &str) -> String {
 /// Either of the two requests may fail.
 async fn llamacpp(client: &Client) -> Result<ModelList, FetchError> {
     let models = client.get("models").await;
-    let props = client.get_from_root("props").await;
+    let props = client.get("/props").await;
     match (models, props) {
         (Err(error), Err(_)) => Err(error.into()),
         (models, props) => Ok(llamacpp::read(props.ok().as_ref(), models.ok().as_ref())?),
@@ -154,19 +155,19 @@ async fn llamacpp(client: &Client) -> Result<ModelList, FetchError> {
 }
 
 async fn lmstudio(client: &Client) -> Result<ModelList, FetchError> {
-    if let Ok(answer) = client.get_from_root("api/v1/models").await
+    if let Ok(answer) = client.get("/api/v1/models").await
         && let Ok(listed) = lmstudio::read(&answer)
     {
         return Ok(listed);
     }
-    let older = client.get_from_root("api/v0/models").await?;
+    let older = client.get("/api/v0/models").await?;
     Ok(lmstudio::read_older(&older)?)
 }
 
 /// The capabilities of a model are queried once: they change only with the model's file.
 async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<ModelList, FetchError> {
     let models = client.get("models").await?;
-    let loaded = client.get_from_root("api/ps").await?;
+    let loaded = client.get("/api/ps").await?;
     let mut listed = ollama::read(&models)?;
     ollama::add_loaded(&mut listed, &loaded)?;
     let mut able = BTreeMap::new();
@@ -174,11 +175,11 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<ModelList,
     for (name, model) in listed.models {
         let before = known.and_then(|known| known.models.get(&name));
         let model = match before.filter(|before| before.tools.is_some()) {
-            Some(before) => Some(ListedModel { context_window: model.context_window, ..before.clone() }),
+            Some(before) => Some(ModelFacts { context_window: model.context_window, ..before.clone() }),
             None if shown < MAX_SHOWN => {
                 shown += 1;
                 let body = json!({"model": name}).to_string().into_bytes();
-                match client.post_to_root("api/show", body).await {
+                match client.post_json("/api/show", &HeaderMap::new(), body).await {
                     Ok(answer) => ollama::with_abilities(model, &answer),
                     Err(_) => Some(model),
                 }

@@ -5,18 +5,18 @@
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Unreadable};
+use super::list::{self, ModelFacts, ModelList, Unreadable};
 
 /// Reads the names.
 pub(super) fn read(models: &Value) -> Result<ModelList, Unreadable> {
-    let nothing = |_: &Value| Some(ListedModel::default());
+    let nothing = |_: &Value| Some(ModelFacts::default());
     ModelList::of(list::entries(models, "data")?, "id", nothing)
 }
 
 /// Adds the context windows of loaded models.
 pub(super) fn add_loaded(listed: &mut ModelList, loaded: &Value) -> Result<(), Unreadable> {
     let window = |entry: &Value| {
-        Some(ListedModel { context_window: list::tokens(&entry["context_length"]), ..ListedModel::default() })
+        Some(ModelFacts { context_window: list::tokens(&entry["context_length"]), ..ModelFacts::default() })
     };
     let loaded = ModelList::of(list::entries(loaded, "models")?, "name", window)?;
     for (name, loaded) in loaded.models {
@@ -26,12 +26,12 @@ pub(super) fn add_loaded(listed: &mut ModelList, loaded: &Value) -> Result<(), U
 }
 
 /// Adds the capabilities of a model. Returns `None` if it does not chat.
-pub(super) fn with_abilities(model: ListedModel, shown: &Value) -> Option<ListedModel> {
+pub(super) fn with_abilities(model: ModelFacts, shown: &Value) -> Option<ModelFacts> {
     let can = |what| list::has(&shown["capabilities"], what);
     if can("completion") == Some(false) {
         return None;
     }
-    Some(ListedModel {
+    Some(ModelFacts {
         input_media: list::media(&[(can("vision"), "image/*")]),
         // Ollama rejects tools for a model that does not support them.
         tools: can("tools"),
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn abilities_are_read_and_a_model_that_does_not_chat_is_left_out() {
         let shown = |capabilities: Value| json!({"model_info": {"llama.context_length": 131_072}, "capabilities": capabilities});
-        let loaded = ListedModel { context_window: Some(4_096), ..ListedModel::default() };
-        let seer = ListedModel { input_media: Some(vec!["image/*".to_owned()]), tools: Some(false), ..loaded.clone() };
+        let loaded = ModelFacts { context_window: Some(4_096), ..ModelFacts::default() };
+        let seer = ModelFacts { input_media: Some(vec!["image/*".to_owned()]), tools: Some(false), ..loaded.clone() };
         let table = [
             (json!(["completion", "vision"]), Some(seer)),
             (json!(["embedding"]), None),

@@ -6,14 +6,14 @@
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Unreadable};
+use super::list::{self, ModelFacts, ModelList, Unreadable};
 
 /// Reads the list.
 pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
     ModelList::of(list::entries(answer, "data")?, "id", model)
 }
 
-fn model(entry: &Value) -> Option<ListedModel> {
+fn model(entry: &Value) -> Option<ModelFacts> {
     let makes = &entry["architecture"]["output_modalities"];
     if list::has(makes, "text") == Some(false) {
         return None;
@@ -25,7 +25,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
     let parameters =
         Some(&entry["supported_parameters"]).filter(|all| all.as_array().is_some_and(|all| !all.is_empty()));
     let knows = |parameter| parameters.and_then(|all| list::has(all, parameter));
-    Some(ListedModel {
+    Some(ModelFacts {
         display_name: list::text(&entry["name"]).map(str::to_owned),
         context_window: windows.into_iter().flatten().min(),
         max_output: list::tokens(&top["max_completion_tokens"]),
@@ -40,7 +40,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
         json_schema: knows("structured_outputs"),
         temperature: knows("temperature"),
         reasoning_efforts: list::efforts(list::words(&entry["reasoning"]["supported_efforts"])),
-        thinking: None,
+        ..ModelFacts::default()
     })
 }
 
@@ -74,7 +74,7 @@ mod tests {
         ]});
         let listed = read(&answer).expect("a list");
         assert_eq!(listed.get("maker/painter"), None);
-        let large = ListedModel {
+        let large = ModelFacts {
             display_name: Some("Maker: Large".to_owned()),
             context_window: Some(200_000),
             max_output: Some(64_000),
@@ -84,17 +84,17 @@ mod tests {
             json_schema: Some(true),
             temperature: Some(true),
             reasoning_efforts: Some(vec![Low, High]),
-            thinking: None,
+            ..ModelFacts::default()
         };
         assert_eq!(listed.get("maker/large"), Some(&large));
-        let plain = ListedModel {
+        let plain = ModelFacts {
             context_window: Some(8_192),
             tools: Some(false),
             json_schema: Some(false),
             temperature: Some(false),
-            ..ListedModel::default()
+            ..ModelFacts::default()
         };
         assert_eq!(listed.get("maker/plain"), Some(&plain));
-        assert_eq!(listed.get("maker/silent"), Some(&ListedModel::default()));
+        assert_eq!(listed.get("maker/silent"), Some(&ModelFacts::default()));
     }
 }

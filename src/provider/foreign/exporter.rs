@@ -1,18 +1,15 @@
 //! The state of writing a stored message in another API's format.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{
-    Value, json,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     model::{
-        Contents, Media, Message, Part, PromptNote, PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome,
-        ToolResult, json::replace_lone_surrogates, media::Source, message::StoredPart,
+        Contents, Media, Message, Part, PromptNote, PromptNoteKind, ProviderItem, ToolCall, ToolOutcome, ToolResult,
+        json::replace_lone_surrogates, media::Source, message::StoredPart,
     },
     provider::{
-        body::Body,
+        body::{Body, plain},
         inputs::{self, Input},
     },
 };
@@ -20,8 +17,9 @@ use crate::{
 /// A message that is being written.
 #[derive(Debug)]
 pub(crate) struct Exporter<'a> {
-    message: &'a Message,
-    contents: &'a Contents,
+    pub(crate) message: &'a Message,
+    /// The content of media parts.
+    pub(crate) contents: &'a Contents,
     notes: Vec<PromptNote>,
 }
 
@@ -48,21 +46,6 @@ impl<'a> Exporter<'a> {
         Self { message, contents, notes: Vec::new() }
     }
 
-    /// The role of the message.
-    pub(crate) fn role(&self) -> Role {
-        self.message.role
-    }
-
-    /// The message.
-    pub(crate) fn message(&self) -> &'a Message {
-        self.message
-    }
-
-    /// The content of media parts.
-    pub(crate) fn contents(&self) -> &'a Contents {
-        self.contents
-    }
-
     /// The parts with their positions.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &'a StoredPart)> + use<'a> {
         self.message.parts.iter().enumerate()
@@ -85,7 +68,7 @@ impl<'a> Exporter<'a> {
     pub(crate) fn item(&mut self, part: usize, item: &ProviderItem, is_known: bool) -> Option<Box<RawValue>> {
         let json = is_known.then(|| raw(&item.json)).flatten();
         if json.is_none() {
-            self.note_unsupported_item(part);
+            self.note(PromptNoteKind::Dropped, part, "The format does not support the item.");
         }
         json
     }
@@ -93,7 +76,8 @@ impl<'a> Exporter<'a> {
     /// The arguments of a call, for a format that accepts only objects. Others are noted.
     pub(crate) fn object_arguments(&mut self, part: usize, call: &ToolCall) -> Box<RawValue> {
         if !call.has_object() {
-            self.note_invalid_arguments(part);
+            let why = "The arguments are not a JSON object and are replaced with {}.";
+            self.note(PromptNoteKind::Unsupported, part, why);
         }
         let arguments = raw(&call.arguments).filter(|_| call.has_object());
         arguments.unwrap_or_else(|| plain(&json!({})))
@@ -151,12 +135,6 @@ impl<'a> Exporter<'a> {
         self.note(PromptNoteKind::Unsupported, part, why);
     }
 
-    /// Notes an item that only another service can read.
-    fn note_unsupported_item(&mut self, part: usize) {
-        let why = "The format does not support the item.";
-        self.note(PromptNoteKind::Dropped, part, why);
-    }
-
     /// Notes reasoning of which nothing is written.
     pub(crate) fn note_hidden_reasoning(&mut self, part: usize) {
         let why = "The format does not support hidden reasoning.";
@@ -169,10 +147,16 @@ impl<'a> Exporter<'a> {
         self.note(PromptNoteKind::Dropped, part, why);
     }
 
-    /// Notes arguments that are not a JSON object, for a format that accepts only objects.
-    fn note_invalid_arguments(&mut self, part: usize) {
-        let why = "The arguments are not a JSON object and are replaced with {}.";
-        self.note(PromptNoteKind::Unsupported, part, why);
+    /// Whether a call failed, for a format that states only this. Other outcomes are noted.
+    pub(crate) fn has_failed(&mut self, part: usize, outcome: ToolOutcome) -> bool {
+        match outcome {
+            ToolOutcome::Success => false,
+            ToolOutcome::Error => true,
+            ToolOutcome::Denied | ToolOutcome::TimedOut | ToolOutcome::Cancelled => {
+                self.note_unsupported_outcome(part, outcome);
+                outcome == ToolOutcome::Denied
+            }
+        }
     }
 
     /// Notes the outcome of a call, for a format without a field for it.
@@ -213,6 +197,14 @@ pub(crate) fn message(role: &str, name: &str, content: Vec<Box<RawValue>>) -> Ve
     vec![message.raw()]
 }
 
+/// A media part with the name of its file under `key`, if it has one.
+pub(crate) fn named(mut part: Value, key: &str, media: &Media) -> Value {
+    if !media.filename.is_empty() {
+        part[key] = json!(media.filename);
+    }
+    part
+}
+
 /// The sources of a text that a service wrote, of the types for which `is_known` returns true.
 pub(crate) fn sources(part: &Part, is_known: impl Fn(&str) -> bool) -> Vec<Box<RawValue>> {
     let written = part.citations.iter().filter_map(|citation| {
@@ -226,8 +218,4 @@ pub(crate) fn sources(part: &Part, is_known: impl Fn(&str) -> bool) -> Vec<Box<R
 /// Stored JSON with unpaired surrogates replaced. Returns `None` if it is invalid.
 pub(crate) fn raw(json: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(replace_lone_surrogates(json).into_owned()).ok()
-}
-
-pub(crate) fn plain(value: &Value) -> Box<RawValue> {
-    to_raw_value(value).expect("a value is JSON")
 }

@@ -61,7 +61,7 @@ pub(crate) fn decode_base64(node: &Node<'_>, reading: &mut Importer<'_>) -> Opti
     decoded(&text).or_else(|| {
         if node.is_text() {
             let why = "must be base64 content";
-            reading.note(node.at().to_owned(), FlawKind::Malformed, why);
+            reading.note(node.at.clone(), FlawKind::Malformed, why);
         }
         None
     })
@@ -88,7 +88,7 @@ pub(crate) fn from_data_or_url(
     let media = read();
     if media.is_none() {
         let why = "must contain base64 content if it is a data: URL";
-        reading.note(node.at().to_owned(), FlawKind::Malformed, why);
+        reading.note(node.at.clone(), FlawKind::Malformed, why);
     }
     media
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::{
-    model::{Citation, ProviderItem, Role},
+    model::{Citation, ProviderItem, Role, ToolOutcome},
     provider::authorship,
 };
 
@@ -64,9 +64,9 @@ pub enum ForeignContent {
     Result {
         /// Id of the call.
         call: String,
-        /// The content of the result.
-        parts: Vec<ForeignResultPart>,
-        outcome: ForeignOutcome,
+        /// The texts and media of the result.
+        parts: Vec<Self>,
+        outcome: ToolOutcome,
     },
     /// A part that only its service can read.
     Item {
@@ -80,25 +80,6 @@ pub enum ForeignContent {
         /// wrote the messages.
         reader: Option<&'static str>,
     },
-}
-
-/// The outcome of a tool call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ForeignOutcome {
-    #[default]
-    Success,
-    /// The tool failed.
-    Error,
-    /// A person denied the call.
-    Denied,
-}
-
-/// An element of a tool result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ForeignResultPart {
-    Text(String),
-    /// An image, audio or file.
-    Media(ForeignMedia),
 }
 
 /// An image, audio or file.
@@ -161,11 +142,9 @@ pub enum FlawKind {
     NotJson,
 }
 
-impl ForeignOutcome {
-    /// The outcome in a format that states only whether the tool failed.
-    pub(crate) fn of(failed: bool) -> Self {
-        if failed { Self::Error } else { Self::Success }
-    }
+/// The outcome of a call in a format that states only whether the tool failed.
+pub(crate) fn outcome(failed: bool) -> ToolOutcome {
+    if failed { ToolOutcome::Error } else { ToolOutcome::Success }
 }
 
 impl ForeignPart {
@@ -192,20 +171,15 @@ impl ForeignPart {
         Self::new(at, ForeignContent::Reasoning { text, redacted })
     }
 
+    /// Creates a tool call.
+    pub(crate) fn call(at: &str, id: String, name: String, arguments: String) -> Self {
+        Self::new(at, ForeignContent::Call { id, name, arguments })
+    }
+
     /// Creates the result of a call from its texts and media.
-    pub(crate) fn result(at: &str, call: String, given: Vec<Self>, outcome: ForeignOutcome) -> Self {
-        let given = given.into_iter().filter_map(|part| match part.content {
-            ForeignContent::Text(text) => Some(ForeignResultPart::Text(text)),
-            ForeignContent::Media(media) => Some(ForeignResultPart::Media(media)),
-            ForeignContent::Reasoning { .. }
-            | ForeignContent::Refusal(_)
-            | ForeignContent::Call { .. }
-            | ForeignContent::Result { .. }
-            | ForeignContent::Item { .. } => None,
-        });
-        let parts = given.collect();
-        let content = ForeignContent::Result { call, parts, outcome };
-        Self::new(at, content)
+    pub(crate) fn result(at: &str, call: String, given: Vec<Self>, outcome: ToolOutcome) -> Self {
+        let parts = given.into_iter().map(|part| part.content).collect();
+        Self::new(at, ForeignContent::Result { call, parts, outcome })
     }
 
     /// Creates a part that only its service can read.

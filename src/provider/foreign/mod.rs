@@ -13,12 +13,13 @@ mod order;
 mod read;
 mod write;
 
-pub(super) use exporter::{Exporter, MediaLocation, message, plain, raw, sources};
+pub(super) use exporter::{Exporter, MediaLocation, message, named, raw, sources};
 pub(super) use importer::Importer;
 pub(super) use media::{PDF, PICTURE, at_url, decode_base64, from_data_or_url, inline, or};
+pub(super) use message::outcome;
 pub use message::{
-    FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia, ForeignMessage, ForeignOutcome,
-    ForeignPart, ForeignResultPart, ForeignSource,
+    FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia, ForeignMessage, ForeignPart,
+    ForeignSource,
 };
 pub(super) use node::{Node, Object};
 pub use read::read;

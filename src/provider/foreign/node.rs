@@ -76,27 +76,26 @@ impl<'de> Deserialize<'de> for Members<'de> {
 /// A JSON value and its path.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'a> {
-    raw: &'a RawValue,
-    at: String,
+    /// The JSON text, unchanged.
+    pub(crate) raw: &'a RawValue,
+    /// The path of the value.
+    pub(crate) at: String,
 }
 
 /// A JSON object and its path.
 #[derive(Debug, Clone)]
 pub(crate) struct Object<'a> {
     members: BTreeMap<String, &'a RawValue>,
-    raw: &'a RawValue,
-    at: String,
+    /// The JSON text, unchanged.
+    pub(crate) raw: &'a RawValue,
+    /// The path of the object.
+    pub(crate) at: String,
 }
 
 impl<'a> Node<'a> {
     /// The root value.
     pub(super) fn root(raw: &'a RawValue) -> Self {
         Self { raw, at: String::new() }
-    }
-
-    /// The path of the value.
-    pub(crate) fn at(&self) -> &str {
-        &self.at
     }
 
     /// Whether the value is an array.
@@ -117,11 +116,6 @@ impl<'a> Node<'a> {
     /// The JSON text, with unpaired surrogates replaced.
     pub(crate) fn json(&self) -> String {
         replace_lone_surrogates(self.raw.get()).into_owned()
-    }
-
-    /// The JSON text, unchanged.
-    pub(crate) fn raw(&self) -> &'a RawValue {
-        self.raw
     }
 
     /// The parsed value.
@@ -181,19 +175,9 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The path of the object.
-    pub(crate) fn at(&self) -> &str {
-        &self.at
-    }
-
     /// The path of a member.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}.{name}", self.at)
-    }
-
-    /// The JSON text, unchanged.
-    pub(crate) fn raw(&self) -> &'a RawValue {
-        self.raw
     }
 
     /// The JSON text, with unpaired surrogates replaced.
@@ -273,7 +257,7 @@ impl<'a> Object<'a> {
                 parts.filter_map(|part| read(&part, reading)).collect()
             }
             Some(content) => {
-                let text = ForeignPart::text(content.at(), content.text(reading));
+                let text = ForeignPart::text(&content.at, content.text(reading));
                 text.into_iter().collect()
             }
         }
@@ -281,7 +265,7 @@ impl<'a> Object<'a> {
 
     /// The part for a text in a member.
     pub(crate) fn text_part(&self, reading: &mut Importer<'_>) -> Option<ForeignPart> {
-        ForeignPart::text(self.at(), self.string("text", reading))
+        ForeignPart::text(&self.at, self.string("text", reading))
     }
 
     /// Whether a member is true.

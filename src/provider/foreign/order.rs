@@ -65,7 +65,7 @@ fn called_in(part: &ForeignPart, open: &mut BTreeMap<String, Vec<usize>>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::foreign::ForeignOutcome;
+    use crate::model::ToolOutcome;
 
     /// Messages in a compact form: `u` a user message, `s` a system message, `a:1,2` an assistant
     /// message with the calls 1 and 2, `t:1` a tool message.
@@ -76,7 +76,7 @@ mod tests {
     fn message(short: &str) -> ForeignMessage {
         let (role, calls) = short.split_once(':').unwrap_or((short, ""));
         let content = |id: &str| match role {
-            "t" => ForeignContent::Result { call: id.to_owned(), parts: Vec::new(), outcome: ForeignOutcome::Success },
+            "t" => ForeignContent::Result { call: id.to_owned(), parts: Vec::new(), outcome: ToolOutcome::Success },
             _ => ForeignContent::Call { id: id.to_owned(), name: "look".to_owned(), arguments: String::new() },
         };
         let calls = calls.split(',').filter(|id| !id.is_empty());

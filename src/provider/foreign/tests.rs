@@ -20,10 +20,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::{
-    ForeignContent, ForeignConversation, ForeignMedia, ForeignMessage, ForeignOutcome, ForeignPart, ForeignResultPart,
-    ForeignSource, read,
-};
+use super::{ForeignContent, ForeignConversation, ForeignMedia, ForeignMessage, ForeignPart, ForeignSource, read};
 use crate::{
     config::HttpConfig,
     context::testing,
@@ -179,11 +176,7 @@ impl Import {
                 name: self.names.get(&call).cloned().unwrap_or_default(),
                 call: CallId::new(call),
                 parts: given.into_iter().map(|given| self.given(given)).collect(),
-                outcome: match outcome {
-                    ForeignOutcome::Success => ToolOutcome::Success,
-                    ForeignOutcome::Error => ToolOutcome::Error,
-                    ForeignOutcome::Denied => ToolOutcome::Denied,
-                },
+                outcome,
                 truncation: None,
                 display_text: String::new(),
             }),
@@ -197,10 +190,11 @@ impl Import {
         Part { content, citations, provider_metadata: metadata, sanitized }
     }
 
-    fn given(&mut self, given: ForeignResultPart) -> OutputPart {
+    fn given(&mut self, given: ForeignContent) -> OutputPart {
         match given {
-            ForeignResultPart::Text(text) => OutputPart::Text(text),
-            ForeignResultPart::Media(media) => OutputPart::Media(self.media(media)),
+            ForeignContent::Text(text) => OutputPart::Text(text),
+            ForeignContent::Media(media) => OutputPart::Media(self.media(media)),
+            other => panic!("{other:?}"),
         }
     }
 

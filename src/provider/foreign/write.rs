@@ -1,14 +1,14 @@
 //! Writes stored messages in every supported format, unchanged in content: the rules for requests
 //! to a service do not apply, and content that the format cannot express is noted.
 
-use serde_json::value::to_raw_value;
-
 use super::Exporter;
 use crate::{
     model::{Contents, Message, PromptFormat, PromptNote},
     provider::{
         ai_sdk::{self, Version},
-        anthropic, gemini, openai,
+        anthropic,
+        body::plain,
+        gemini, openai,
         responses::{self, CustomCalls},
     },
 };
@@ -36,6 +36,5 @@ pub fn write(shape: PromptFormat, message: &Message, contents: &Contents, text_c
         PromptFormat::AiSdk7 => ai_sdk::history::write(&mut writing, Version::Seven),
         PromptFormat::Neutral | PromptFormat::Native => Vec::new(),
     };
-    let json = to_raw_value(&elements).expect("a list of JSON is JSON");
-    WrittenMessage { json: json.get().to_owned(), notes: writing.finish() }
+    WrittenMessage { json: plain(&elements).get().to_owned(), notes: writing.finish() }
 }

@@ -10,7 +10,7 @@ use super::{
     KIND,
     family::Family,
     items, media, names,
-    wire::{Call, Content as Written, Data, Outcome, OwnPart, Part, Response, WireRole},
+    wire::{Call, Content as Written, Data, OwnPart, Part, Response, WireRole},
 };
 use crate::{
     model::{
@@ -214,7 +214,7 @@ impl<'a> Writer<'a> {
             written.push(Part::new(Data::FunctionResponse(Response {
                 id: asked.id,
                 name: names::escape_call(&result.name),
-                response: outcome(result, &outside),
+                response: BTreeMap::from([outcome(result, &outside)]),
                 parts: inside.iter().map(|it| media::part(it, contents)).collect(),
             })));
         }
@@ -253,8 +253,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The text of a tool result. Each media part in `outside` is replaced by a note that it follows.
-fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
+/// The name and the text of a tool result. Each media part in `outside` is replaced by a note that it follows.
+fn outcome(result: &ToolResult, outside: &[&Media]) -> (&'static str, String) {
     let words = inputs::of_result(result).filter_map(|given| match given {
         Input::Text(text) => Some(Cow::Borrowed(text)),
         Input::Media(medium) => {
@@ -264,9 +264,9 @@ fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
     });
     let words = words.collect::<Vec<_>>().join("\n");
     match outcome_text(result.outcome) {
-        None => Outcome::Output(words),
-        Some(silent) if words.is_empty() => Outcome::Error(silent.to_owned()),
-        Some(_) => Outcome::Error(words),
+        None => ("output", words),
+        Some(silent) if words.is_empty() => ("error", silent.to_owned()),
+        Some(_) => ("error", words),
     }
 }
 

@@ -13,8 +13,7 @@ use super::{
     KIND,
     arguments::Arguments,
     citations::citations,
-    items, names,
-    usage::Report,
+    items, names, usage,
     wire::{self, Candidate, FunctionCall, ResponsePart},
 };
 use crate::{
@@ -26,6 +25,7 @@ use crate::{
         http::{
             Chunks, Decoded, Fault, classify,
             lenient::{self, Joiner, LenientString, Piece, Text},
+            report::MergedReport,
             sse, stream,
         },
     },
@@ -65,7 +65,7 @@ pub struct Decoder {
     signature: Option<(TextKind, String)>,
     /// The response has content.
     has_content: bool,
-    report: Report,
+    report: MergedReport,
     finish: Option<String>,
     /// Why the prompt was blocked.
     blocked: Option<String>,
@@ -74,11 +74,6 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder of one response.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut Chunks) -> Decoded {
         chunk.response_id.keep_in(&mut self.id);
         chunk.model_version.keep_in(&mut self.model);
@@ -288,8 +283,8 @@ impl Decoder {
         chunks.push(Chunk::Finished(Finish {
             reason,
             provider_reason: word,
-            usage: self.report.read(),
-            prompt_usage: self.report.without_tools(),
+            usage: usage::read(&self.report),
+            prompt_usage: usage::without_tools(&self.report),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             metadata: attached.map(|json| replace_lone_surrogates(&json).into_owned()),

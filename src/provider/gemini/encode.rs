@@ -1,20 +1,20 @@
 //! Encodes a prompt as a request body. Encoding is pure and deterministic.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{
     contents::conversation,
     family::Family,
     names, options,
-    wire::{Function, Part, Tools},
+    wire::{Function, Part},
 };
 use crate::{
     model::{Prompt, PromptFormat, PromptNote, Tool},
     provider::{
         ModelInfo, Request,
-        body::{Body, Json},
+        body::{self, Body, Json},
     },
 };
 
@@ -64,12 +64,10 @@ fn content(prompt: &Prompt, manner: &EncodeOptions<'_>) -> (Body, Vec<PromptNote
     (body, written.left_out)
 }
 
-fn tools(prompt: &Prompt) -> Vec<Tools<'_>> {
+fn tools(prompt: &Prompt) -> Vec<Box<RawValue>> {
     let functions: Vec<Function<'_>> = prompt.tools.iter().map(function).collect();
-    let host = (!functions.is_empty()).then_some(Tools::Host { functions });
-    let service = prompt.provider_tools.iter();
-    let service = service.map(|json| Tools::Service(Json(Cow::Borrowed(json))));
-    host.into_iter().chain(service).collect()
+    let host = (!functions.is_empty()).then(|| BTreeMap::from([("functionDeclarations", functions)]));
+    body::tools(host.into_iter(), prompt)
 }
 
 fn function(tool: &Tool) -> Function<'_> {

@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{KIND, import::is_item, names};
 use crate::{
-    model::{Content, Media, Role, ToolCall, ToolOutcome, ToolResult, media::UNSUPPORTED_TEXT},
+    model::{Content, Media, Role, ToolCall, ToolResult, media::UNSUPPORTED_TEXT},
     provider::{
         authorship,
-        body::Body,
-        foreign::{self, Exporter, MediaLocation, plain},
+        body::{Body, plain},
+        foreign::{self, Exporter, MediaLocation, named},
         inputs::Input,
         inserted::INSTRUCTIONS,
     },
@@ -18,7 +18,7 @@ use crate::{
 
 /// Converts a message.
 pub(crate) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let (role, parts) = match writing.role() {
+    let (role, parts) = match writing.message.role {
         Role::System => ("user", input_parts(INSTRUCTIONS, writing)),
         Role::User => ("user", input_parts("", writing)),
         Role::Assistant => ("model", answer(writing)),
@@ -92,18 +92,7 @@ fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
 
 /// Writes a tool result: its texts joined, then its media.
 fn function_response<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
-    let name = match result.outcome {
-        ToolOutcome::Success => "output",
-        ToolOutcome::Error => "error",
-        ToolOutcome::Denied => {
-            writing.note_unsupported_outcome(position, result.outcome);
-            "error"
-        }
-        ToolOutcome::TimedOut | ToolOutcome::Cancelled => {
-            writing.note_unsupported_outcome(position, result.outcome);
-            "output"
-        }
-    };
+    let name = if writing.has_failed(position, result.outcome) { "error" } else { "output" };
     let texts: Vec<&str> = result.texts().collect();
     let mut response = Map::new();
     response.insert(name.to_owned(), json!(texts.join("\n")));
@@ -120,13 +109,10 @@ fn function_response<'a>(position: usize, result: &'a ToolResult, writing: &mut 
 
 fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> Value {
     let media_type = media.essence();
-    let (name, mut source) = match writing.media_location(position, media) {
+    let (name, source) = match writing.media_location(position, media) {
         None => return json!({"text": UNSUPPORTED_TEXT}),
         Some(MediaLocation::Inline(data)) => ("inlineData", json!({"mimeType": media_type, "data": data})),
         Some(MediaLocation::Url(url)) => ("fileData", json!({"mimeType": media_type, "fileUri": url})),
     };
-    if !media.filename.is_empty() {
-        source["displayName"] = json!(media.filename);
-    }
-    json!({name: source})
+    json!({name: named(source, "displayName", media)})
 }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::{KIND, items, names};
 use crate::{
-    model::Role,
+    model::{Role, ToolOutcome},
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
-        Node, Object, PDF, at_url, decode_base64, inline,
+        self, FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF,
+        at_url, decode_base64, inline,
     },
 };
 
@@ -83,7 +83,7 @@ pub(crate) fn read(contents: &[Node<'_>], reading: &mut Importer<'_>) {
                 let parts = content.objects("parts", reading).into_iter();
                 let parts = parts.filter_map(|part| answered(&part, &mut calls, reading));
                 let parts = parts.collect();
-                reading.add(content.at(), Role::Assistant, parts);
+                reading.add(&content.at, Role::Assistant, parts);
             }
             "system" => {
                 let why = "must not be system: instructions belong in Session.system_prompt";
@@ -120,13 +120,13 @@ fn user(content: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) {
             let response = response.object(reading);
             results.extend(response.map(|response| result(&part, &response, calls, reading)));
         } else if let Some(text) = part.get("text") {
-            words.extend(Part::text(part.at(), text.text(reading)));
+            words.extend(Part::text(&part.at, text.text(reading)));
         } else {
-            words.extend(medium(&part, reading).map(|media| Part::media(part.at(), media)));
+            words.extend(medium(&part, reading).map(|media| Part::media(&part.at, media)));
         }
     }
-    reading.add(content.at(), Role::Tool, results);
-    reading.add(content.at(), Role::User, words);
+    reading.add(&content.at, Role::Tool, results);
+    reading.add(&content.at, Role::User, words);
 }
 
 fn medium(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
@@ -135,7 +135,7 @@ fn medium(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia>
         (None, Some(node)) => (node, false),
         (None, None) => {
             let why = "must have text, inlineData, fileData or functionResponse";
-            reading.note(part.at().to_owned(), FlawKind::Unsupported, why);
+            reading.note(part.at.clone(), FlawKind::Unsupported, why);
             return None;
         }
     };
@@ -169,34 +169,34 @@ fn result(part: &Object<'_>, response: &Object<'_>, calls: &mut Calls, reading: 
         None => id,
     };
     let (text, outcome) = outcome(response, reading);
-    let mut given: Vec<Part> = Part::text(part.at(), text).into_iter().collect();
+    let mut given: Vec<Part> = Part::text(&part.at, text).into_iter().collect();
     for inner in response.objects("parts", reading) {
         given.extend(match inner.get("text") {
-            Some(text) => Some(Part::new(inner.at(), Content::Text(text.text(reading)))),
-            None => medium(&inner, reading).map(|media| Part::media(inner.at(), media)),
+            Some(text) => Some(Part::new(&inner.at, Content::Text(text.text(reading)))),
+            None => medium(&inner, reading).map(|media| Part::media(&inner.at, media)),
         });
     }
-    Part::result(part.at(), call, given, outcome)
+    Part::result(&part.at, call, given, outcome)
 }
 
 /// The text and the outcome of a tool response: the value of `output` or `error` if that is its
 /// only member, otherwise the whole response as JSON.
-fn outcome(response: &Object<'_>, reading: &mut Importer<'_>) -> (String, Outcome) {
+fn outcome(response: &Object<'_>, reading: &mut Importer<'_>) -> (String, ToolOutcome) {
     let Some(node) = response.get("response") else {
-        return (String::new(), Outcome::Success);
+        return (String::new(), ToolOutcome::Success);
     };
     let Some(outcome) = node.object(reading) else {
-        return (String::new(), Outcome::Success);
+        return (String::new(), ToolOutcome::Success);
     };
     let names: Vec<&str> = outcome.names().collect();
     let alone = match names.as_slice() {
-        [] => return (String::new(), Outcome::Success),
+        [] => return (String::new(), ToolOutcome::Success),
         [name] => outcome.get(name).filter(|_| [OUTPUT, ERROR].contains(name)),
         _ => None,
     };
     let failed = names == [ERROR];
     let text = alone.map_or_else(|| node.json(), |alone| alone.text_or_json(reading));
-    (text, Outcome::of(failed))
+    (text, foreign::outcome(failed))
 }
 
 /// Reads a part of a model content.
@@ -210,25 +210,25 @@ fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) ->
         return called(part, &call.object(reading)?, own, calls, reading);
     }
     if let Some(item) = ITEMS.iter().find(|kind| member(part, kind).is_some()) {
-        return Some(Part::item(part.at(), items::item(item, part.raw()), None));
+        return Some(Part::item(&part.at, items::item(item, part.raw), None));
     }
     let Some(text) = part.get("text") else {
         if own.is_empty() {
             let why = "must have text, functionCall or a type of the service itself";
-            reading.note(part.at().to_owned(), FlawKind::Unsupported, why);
+            reading.note(part.at.clone(), FlawKind::Unsupported, why);
             return None;
         }
         let content = Content::Text(String::new());
-        return Some(Part::new(part.at(), content).with_metadata(KIND, own));
+        return Some(Part::new(&part.at, content).with_metadata(KIND, own));
     };
     let text = text.text(reading);
     if text.is_empty() && own.is_empty() {
         return None;
     }
     let read = if part.is_true("thought") {
-        Part::reasoning(part.at(), text)
+        Part::reasoning(&part.at, text)
     } else {
-        Part::new(part.at(), Content::Text(text))
+        Part::new(&part.at, Content::Text(text))
     };
     Some(read.with_metadata(KIND, own))
 }
@@ -250,8 +250,7 @@ fn called(
     };
     calls.add(OpenCall { name: name.clone(), id: id.clone() });
     let arguments = call.get("args").map(|args| args.json());
-    let content = Content::Call { id, name, arguments: arguments.unwrap_or_default() };
-    Some(Part::new(part.at(), content).with_metadata(KIND, own))
+    Some(Part::call(&part.at, id, name, arguments.unwrap_or_default()).with_metadata(KIND, own))
 }
 
 #[cfg(test)]
@@ -261,7 +260,7 @@ mod tests {
     use super::*;
     use crate::{
         model::PromptFormat,
-        provider::foreign::{self, ForeignConversation, ForeignResultPart as Given},
+        provider::foreign::{self, ForeignConversation},
     };
 
     fn import(contents: &Value) -> ForeignConversation {
@@ -286,19 +285,19 @@ mod tests {
         ]);
         let ForeignConversation { messages, flaws } = import(&contents);
         assert_eq!(flaws, []);
-        let results: Vec<(String, String, Outcome)> = messages[2]
+        let results: Vec<(String, String, ToolOutcome)> = messages[2]
             .parts
             .iter()
             .map(|part| {
                 let Content::Result { call, parts: given, outcome } = &part.content else { panic!("{part:?}") };
-                let [Given::Text(text)] = given.as_slice() else { panic!("{given:?}") };
+                let [Content::Text(text)] = given.as_slice() else { panic!("{given:?}") };
                 (call.clone(), text.clone(), *outcome)
             })
             .collect();
         let expected = [
-            ("made_2", "No.", Outcome::Error),
-            ("made_1", "A", Outcome::Success),
-            ("made_3", r#"{"a":1,"b":2}"#, Outcome::Success),
+            ("made_2", "No.", ToolOutcome::Error),
+            ("made_1", "A", ToolOutcome::Success),
+            ("made_3", r#"{"a":1,"b":2}"#, ToolOutcome::Success),
         ];
         assert_eq!(results, expected.map(|(call, text, outcome)| (call.to_owned(), text.to_owned(), outcome)));
         assert_eq!(messages[3].role, Role::User);

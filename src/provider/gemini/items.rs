@@ -6,7 +6,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     model::{NewContent, ProviderItem, json::replace_lone_surrogates},
-    provider::{generated_image, http::lenient},
+    provider::{authorship, generated_image, http::lenient},
 };
 
 /// The kind of a part with base64 content, such as an image that the model generated.
@@ -14,9 +14,6 @@ const INLINE_DATA: &str = "inlineData";
 
 /// Limit on the bytes of a part that is stored with its content.
 const MAX_ITEM_BYTES: usize = 256 << 10;
-
-/// Limit on the characters of a title.
-const MAX_TITLE_CHARS: usize = 200;
 
 /// The image in a part of a response. Returns `None` if the part is not an image, or is an
 /// intermediate image of the model's reasoning.
@@ -38,12 +35,7 @@ pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
         .find_map(|field| value[kind][field].as_str())
         .and_then(|words| words.lines().next())
         .unwrap_or_default();
-    ProviderItem {
-        provider: String::new(),
-        kind: kind.to_owned(),
-        title: title.chars().take(MAX_TITLE_CHARS).collect(),
-        json: kept(kind, json, &value),
-    }
+    authorship::item(kind, kept(kind, json, &value), title)
 }
 
 /// The JSON to store. For large content only the media type, without the signature, which would

@@ -44,7 +44,7 @@ impl Gemini {
     }
 
     fn manner(&self, model: &str) -> EncodeOptions<'_> {
-        EncodeOptions { provider: &self.connection.name, model: self.connection.info(model) }
+        EncodeOptions { provider: self.connection.client.provider(), model: self.connection.info(model) }
     }
 
     fn is_vertex(&self) -> bool {
@@ -101,7 +101,7 @@ impl Provider for Gemini {
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
-        provider == self.connection.name
+        provider == self.connection.client.provider()
     }
 
     fn withholds_parts(&self) -> bool {
@@ -136,7 +136,7 @@ impl Provider for Gemini {
             headers: HeaderMap::new(),
             body: encode::request(&prompt, &self.manner(&prompt.model)).body,
         };
-        let answer = self.connection.client.clone().stream(call, Decoder::new());
+        let answer = self.connection.client.clone().stream(call, Decoder::default());
         self.connection.refused.watch(self.clone(), prompt, answer)
     }
 }

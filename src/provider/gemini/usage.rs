@@ -1,67 +1,50 @@
 //! Reads the service's usage reports. Thoughts are counted separately from the response, and tokens
 //! that server tools read separately from the prompt.
 
-use serde_json::value::RawValue;
-
 use crate::{
     model::Usage,
     provider::http::report::{self, MergedReport, tokens},
 };
 
-/// The merged usage reports of one response. Reports are cumulative. Some contain only the kind of
-/// traffic.
-#[derive(Debug, Default)]
-pub(super) struct Report(MergedReport);
+/// The usage without what server tools read, that is, of the prompt as sent, which the next prompt
+/// extends. Returns `None` if no server tool read anything.
+pub(super) fn without_tools(merged: &MergedReport) -> Option<Usage> {
+    let positive = |key| merged.number(key).filter(|tokens| *tokens > 0);
+    let prompt = positive("promptTokenCount")?;
+    positive("toolUsePromptTokenCount")?;
+    let cached = merged.number("cachedContentTokenCount").unwrap_or(0);
+    Some(Usage {
+        input: tokens(prompt),
+        cache_read: tokens(cached.min(prompt)),
+        provider_tool_calls: 0,
+        provider_json: String::new(),
+        ..read(merged)?
+    })
+}
 
-impl Report {
-    /// Merges a report.
-    pub(super) fn add(&mut self, report: &RawValue) {
-        self.0.add(report);
+/// The usage in the merged reports of one response. Reports are cumulative; some contain only the
+/// kind of traffic. Returns `None` if nothing was reported.
+pub(super) fn read(merged: &MergedReport) -> Option<Usage> {
+    let number = |key: &str| merged.number(key);
+    let prompt = number("promptTokenCount");
+    let answer = number("candidatesTokenCount");
+    let thoughts = number("thoughtsTokenCount");
+    if prompt.is_none() && answer.is_none() && thoughts.is_none() {
+        return None;
     }
-
-    /// The usage without what server tools read, that is, of the prompt as sent, which the next
-    /// prompt extends. Returns `None` if no server tool read anything.
-    pub(super) fn without_tools(&self) -> Option<Usage> {
-        let positive = |key| self.0.number(key).filter(|tokens| *tokens > 0);
-        let prompt = positive("promptTokenCount")?;
-        positive("toolUsePromptTokenCount")?;
-        let cached = self.0.number("cachedContentTokenCount").unwrap_or(0);
-        Some(Usage {
-            input: tokens(prompt),
-            cache_read: tokens(cached.min(prompt)),
-            provider_tool_calls: 0,
-            provider_json: String::new(),
-            ..self.read()?
-        })
-    }
-
-    /// The usage. Returns `None` if nothing was reported.
-    pub(super) fn read(&self) -> Option<Usage> {
-        let number = |key: &str| self.0.number(key);
-        let prompt = number("promptTokenCount");
-        let answer = number("candidatesTokenCount");
-        let thoughts = number("thoughtsTokenCount");
-        if prompt.is_none() && answer.is_none() && thoughts.is_none() {
-            return None;
-        }
-        let read_by_tools = number("toolUsePromptTokenCount").unwrap_or(0);
-        let input = prompt.unwrap_or(0).saturating_add(read_by_tools);
-        let thoughts = thoughts.unwrap_or(0);
-        let output = answer.unwrap_or(0).saturating_add(thoughts);
-        let cached = number("cachedContentTokenCount").unwrap_or(0);
-        let whole = self.0.whole();
-        Some(Usage {
-            input: tokens(input),
-            output: tokens(output),
-            reasoning: tokens(thoughts),
-            cache_read: tokens(cached.min(input)),
-            cache_write: 0,
-            // The number of calls is not reported. Calls that leave an item in the response are
-            // counted from the items.
-            provider_tool_calls: u32::from(read_by_tools > 0),
-            provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
-        })
-    }
+    let read_by_tools = number("toolUsePromptTokenCount").unwrap_or(0);
+    let input = prompt.unwrap_or(0).saturating_add(read_by_tools);
+    let thoughts = thoughts.unwrap_or(0);
+    let output = answer.unwrap_or(0).saturating_add(thoughts);
+    let cached = number("cachedContentTokenCount").unwrap_or(0);
+    let whole = merged.whole();
+    Some(Usage {
+        // The number of calls is not reported. Calls that leave an item in the response are counted
+        // from the items.
+        provider_tool_calls: u32::from(read_by_tools > 0),
+        provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
+        ..report::usage(input, output, thoughts, [cached, 0])
+    })
 }
 
 #[cfg(test)]
@@ -71,12 +54,11 @@ mod tests {
     use super::*;
 
     fn check(reports: &[Value], expected: Option<[u32; 5]>) {
-        let mut report = Report::default();
+        let mut report = MergedReport::default();
         for given in reports {
             report.add(&to_raw_value(given).expect("JSON"));
         }
-        let numbers = report
-            .read()
+        let numbers = read(&report)
             .map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]);
         assert_eq!(numbers, expected, "{reports:?}");
     }
@@ -95,9 +77,9 @@ mod tests {
     #[test]
     fn p1_what_tools_read_is_no_part_of_the_prompt_that_was_sent() {
         let sent = |given: Value| {
-            let mut report = Report::default();
+            let mut report = MergedReport::default();
             report.add(&to_raw_value(&given).expect("JSON"));
-            report.without_tools().map(|usage| {
+            without_tools(&report).map(|usage| {
                 assert_eq!(usage.provider_tool_calls, 0);
                 [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]
             })

@@ -1,7 +1,7 @@
 //! The wire format of Gemini's generateContent. Responses are parsed leniently: every field may be
 //! missing or null, and unknown fields are ignored.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -91,18 +91,11 @@ pub(super) struct Response<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     pub(super) name: Cow<'a, str>,
-    pub(super) response: Outcome,
+    /// The text under `output` or `error`.
+    pub(super) response: BTreeMap<&'static str, String>,
     /// Media in the tool result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) parts: Vec<Part<'a>>,
-}
-
-/// The text of a tool result.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Outcome {
-    Output(String),
-    Error(String),
 }
 
 /// A host tool.
@@ -115,19 +108,6 @@ pub(super) struct Function<'a> {
     /// The schema as the host wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parameters_json_schema: Option<Json<'a>>,
-}
-
-/// Tools of a request.
-#[derive(Debug, Clone, Serialize)]
-#[serde(untagged)]
-pub(super) enum Tools<'a> {
-    /// Host tools.
-    Host {
-        #[serde(rename = "functionDeclarations")]
-        functions: Vec<Function<'a>>,
-    },
-    /// A server tool, as the host wrote it.
-    Service(Json<'a>),
 }
 
 impl<'a> Part<'a> {

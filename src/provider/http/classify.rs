@@ -51,20 +51,24 @@ const VAGUE_CODES: &[(&str, Kind)] = &[
     ("invalid_prompt", Kind::BadRequest),
     ("bio_policy", Kind::BadRequest),
     ("cyber_policy", Kind::BadRequest),
-    ("invalid_image", Kind::BadRequest),
-    ("invalid_image_format", Kind::BadRequest),
-    ("invalid_base64_image", Kind::BadRequest),
-    ("invalid_image_url", Kind::BadRequest),
-    ("image_too_large", Kind::BadRequest),
-    ("image_too_small", Kind::BadRequest),
-    ("image_parse_error", Kind::BadRequest),
-    ("image_content_policy_violation", Kind::BadRequest),
-    ("invalid_image_mode", Kind::BadRequest),
-    ("image_file_too_large", Kind::BadRequest),
-    ("unsupported_image_media_type", Kind::BadRequest),
-    ("empty_image_file", Kind::BadRequest),
-    ("image_file_not_found", Kind::BadRequest),
     ("vector_store_timeout", Kind::Timeout),
+];
+
+/// Error codes for an image that the service cannot use.
+pub const IMAGE_CODES: &[&str] = &[
+    "invalid_image",
+    "invalid_image_format",
+    "invalid_base64_image",
+    "invalid_image_url",
+    "image_too_large",
+    "image_too_small",
+    "image_parse_error",
+    "image_content_policy_violation",
+    "invalid_image_mode",
+    "image_file_too_large",
+    "unsupported_image_media_type",
+    "empty_image_file",
+    "image_file_not_found",
 ];
 
 /// Error codes for a prompt that is too long.
@@ -158,8 +162,9 @@ fn kind(place: ErrorSource, said: &ReportedError) -> (Kind, Option<bool>) {
         Some(_) => (Kind::Broken, None),
         None if overflow::is_rate_limit(words) => (Kind::RateLimited, None),
         None => {
-            let vague = VAGUE_CODES.iter().find(|(code, _)| said.has_code(code));
-            (vague.map_or(Kind::Broken, |(_, kind)| *kind), None)
+            let images = IMAGE_CODES.iter().map(|code| (*code, Kind::BadRequest));
+            let vague = VAGUE_CODES.iter().copied().chain(images).find(|(code, _)| said.has_code(code));
+            (vague.map_or(Kind::Broken, |(_, kind)| kind), None)
         }
     }
 }

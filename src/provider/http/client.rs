@@ -162,17 +162,6 @@ impl Client {
         &self.provider
     }
 
-    /// Sends a request for an event stream and waits for the head of a successful response.
-    pub(super) async fn send(&self, path: &str, headers: &HeaderMap, body: Vec<u8>) -> Result<Response, Error> {
-        let url = self.url(path);
-        self.post(url, "text/event-stream", headers, body).await
-    }
-
-    /// Sends a request whose response is a single JSON value.
-    pub(crate) async fn request_json(&self, path: &str, headers: &HeaderMap, body: Vec<u8>) -> Result<Value, Error> {
-        self.post_json(self.url(path), headers, body).await
-    }
-
     /// Reads a token count from a response. Returns an error if it is not a valid number.
     pub(crate) fn parse_token_count(&self, tokens: Option<u64>) -> Result<u32, Error> {
         let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
@@ -180,25 +169,18 @@ impl Client {
         tokens.ok_or_else(|| Error::new(Kind::Broken, &self.provider, unreadable))
     }
 
-    /// Sends a request to a path outside the versioned API of the server.
-    pub(crate) async fn post_to_root(&self, path: &str, body: Vec<u8>) -> Result<Value, Error> {
-        let none = HeaderMap::new();
-        self.post_json(self.root_url(path), &none, body).await
+    /// Sends a request whose response is a single JSON value.
+    pub(crate) async fn post_json(&self, path: &str, headers: &HeaderMap, body: Vec<u8>) -> Result<Value, Error> {
+        let mut response = self.post(path, "application/json", headers, body).await?;
+        let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
+        let value = serde_json::from_slice(&answer);
+        value.map_err(|_| self.unreadable("its response is not JSON", &response))
     }
 
-    /// Fetches JSON from a path of the API.
+    /// Fetches JSON.
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Error> {
-        self.fetch_json(self.url(path)).await
-    }
-
-    /// Fetches JSON from a path outside the versioned API, as [`Client::post_to_root`] does.
-    pub(crate) async fn get_from_root(&self, path: &str) -> Result<Value, Error> {
-        self.fetch_json(self.root_url(path)).await
-    }
-
-    async fn fetch_json(&self, url: Url) -> Result<Value, Error> {
-        let request = self.http.get(url).headers(self.headers.clone()).header(header::ACCEPT, "application/json");
-        let mut response = self.send_request(request).await?;
+        let request = self.http.get(self.url(path)).headers(self.headers.clone());
+        let mut response = self.send_request(request.header(header::ACCEPT, "application/json")).await?;
         let answer = self.read(&mut response, MAX_LIST_BYTES + 1).await;
         let value = if answer.len() > MAX_LIST_BYTES {
             Err(format!("its response is larger than {MAX_LIST_BYTES} bytes"))
@@ -209,20 +191,14 @@ impl Client {
         value.map_err(|why| self.unreadable(why, &response))
     }
 
-    async fn post_json(&self, url: Url, headers: &HeaderMap, body: Vec<u8>) -> Result<Value, Error> {
-        let mut response = self.post(url, "application/json", headers, body).await?;
-        let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
-        let value = serde_json::from_slice(&answer);
-        value.map_err(|_| self.unreadable("its response is not JSON", &response))
-    }
-
     fn unreadable(&self, why: impl Into<String>, response: &Response) -> Error {
         self.error_in(Fault::broken(why), response)
     }
 
-    async fn post(
+    /// Sends a request and waits for the head of a successful response.
+    pub(super) async fn post(
         &self,
-        url: Url,
+        path: &str,
         accept: &'static str,
         headers: &HeaderMap,
         body: Vec<u8>,
@@ -233,7 +209,7 @@ impl Client {
         }
         let request = self
             .http
-            .post(url)
+            .post(self.url(path))
             // First, so that the caller's trace context cannot override other headers.
             .headers(Trace::current().provider_headers())
             .headers(self.headers.clone())
@@ -244,7 +220,6 @@ impl Client {
         self.send_request(request).await
     }
 
-    /// Sends a request and waits for the head of a successful response.
     async fn send_request(&self, request: RequestBuilder) -> Result<Response, Error> {
         let response = match timeout(self.config.first_byte_timeout, request.send()).await {
             Ok(Ok(response)) => response,
@@ -292,9 +267,14 @@ impl Client {
         }
     }
 
+    /// The URL for a path of the versioned API, or for one of the server's root if it starts with `/`.
     fn url(&self, path: &str) -> Url {
         let mut url = self.base_url.clone();
         let base = url.path().trim_end_matches('/').to_owned();
+        let (base, path) = match path.strip_prefix('/') {
+            Some(path) => (base.strip_suffix("/v1").unwrap_or(&base), path),
+            None => (base.as_str(), path),
+        };
         let (path, query) = match path.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (path, None),
@@ -303,14 +283,6 @@ impl Client {
         if query.is_some() {
             url.set_query(query);
         }
-        url
-    }
-
-    fn root_url(&self, path: &str) -> Url {
-        let mut url = self.base_url.clone();
-        let base = url.path().trim_end_matches('/').to_owned();
-        let root = base.strip_suffix("/v1").unwrap_or(&base);
-        url.set_path(&format!("{root}/{path}"));
         url
     }
 
@@ -442,7 +414,7 @@ mod tests {
     fn paths_are_appended_to_the_base_url_and_its_query_is_kept() {
         let client = client(&[]).expect("a client");
         assert_eq!(client.url("chat/completions").as_str(), "http://127.0.0.1:9/v1/chat/completions?api-version=2");
-        assert_eq!(client.root_url("tokenize").as_str(), "http://127.0.0.1:9/tokenize?api-version=2");
+        assert_eq!(client.url("/tokenize").as_str(), "http://127.0.0.1:9/tokenize?api-version=2");
     }
 
     #[test]

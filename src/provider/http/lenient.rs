@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Deserializer, de};
-use serde_json::{Value, value::RawValue};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use crate::model::json::replace_lone_surrogates;
 
@@ -207,16 +210,7 @@ pub fn count(raw: &RawValue) -> Option<u64> {
 
 /// Like [`count`], for a parsed value.
 pub fn amount(value: &Value) -> Option<u64> {
-    let float = |number: f64| (number.is_finite() && number >= 0.0).then(|| number.round() as u64);
-    match value {
-        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(float)),
-        Value::String(text) => {
-            let text = text.trim();
-            let whole = text.parse::<u64>().ok();
-            whole.or_else(|| text.parse::<f64>().ok().and_then(float))
-        }
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-    }
+    count(&to_raw_value(value).ok()?)
 }
 
 /// The members of an object as JSON text. Empty if the text is not an object.

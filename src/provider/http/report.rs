@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::lenient;
+use crate::model::Usage;
 
 /// Limit on the bytes of a report that is stored unchanged.
 const MAX_REPORT_BYTES: usize = 16 << 10;
@@ -64,6 +65,19 @@ pub fn tool_calls(report: &RawValue) -> u32 {
 /// A member of an object. The other members are not parsed.
 pub fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
     serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get()).ok()?.remove(key)
+}
+
+/// The usage with these token counts, of which cached tokens are part of the input and reasoning is
+/// part of the output.
+pub fn usage(input: u64, output: u64, reasoning: u64, [cache_read, cache_write]: [u64; 2]) -> Usage {
+    Usage {
+        input: tokens(input),
+        output: tokens(output),
+        reasoning: tokens(reasoning.min(output)),
+        cache_read: tokens(cache_read.min(input)),
+        cache_write: tokens(cache_write.min(input)),
+        ..Usage::default()
+    }
 }
 
 /// A token count, saturated at the maximum of the API's type.

@@ -119,7 +119,7 @@ impl<D: Decoder> ActiveCall<D> {
             match &mut self.phase {
                 Phase::Ready(call) => {
                     let body = std::mem::take(&mut call.body);
-                    let response = self.client.send(&call.path, &call.headers, body).await?;
+                    let response = self.client.post(&call.path, "text/event-stream", &call.headers, body).await?;
                     if is_another_type(response.headers()) {
                         return Err(self.client.response_error(response).await);
                     }

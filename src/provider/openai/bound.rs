@@ -3,13 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    dialect::{Dialect, ReasoningBack},
-    encode_options::EncodeOptions,
-};
+use super::{dialect::Dialect, encode_options::EncodeOptions};
 use crate::{
-    model::{Content, Media, Message, Part, Prompt, Role, media::Source},
-    provider::{anthropic, prefix::Prefix},
+    model::{Content, Message, Part, Prompt, Role, service_rules::ReasoningBack},
+    provider::{anthropic, inputs::identity, prefix::Prefix},
 };
 
 /// The reasoning of a conversation, for a model that binds it. Empty for other models.
@@ -78,20 +75,12 @@ fn add(prefix: &mut Prefix, message: &Message, with_reasoning: bool) {
                 prefix.add(who, ["call", call.id.as_str(), &call.name, &call.arguments]);
             }
             Content::ToolResult(result) => {
-                let given = result.texts().chain(result.media().map(place));
+                let given = result.texts().chain(result.media().map(identity));
                 let named = ["result", result.call.as_str()].into_iter();
                 prefix.add(who, named.chain(given));
             }
-            Content::Media(media) => prefix.add(who, ["media", place(media)]),
+            Content::Media(media) => prefix.add(who, ["media", identity(media)]),
             Content::Reasoning { .. } | Content::ProviderItem(_) | Content::Unknown(_) => {}
         }
-    }
-}
-
-/// The unique identity of a media part.
-fn place(media: &Media) -> &str {
-    match &media.source {
-        Source::Blob(kept) => kept.id.as_str(),
-        Source::Url(url) => url,
     }
 }

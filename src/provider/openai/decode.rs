@@ -16,7 +16,7 @@ use super::{
     wire::{self, Content, Delta},
 };
 use crate::{
-    model::{FinishReason, ProviderItem, Usage, json::replace_lone_surrogates},
+    model::{FinishReason, Usage, json::replace_lone_surrogates},
     provider::{
         Chunk, Finish, authorship,
         chunk::TextKind,
@@ -63,16 +63,9 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder of one response.
-    pub fn new(dialect: &Dialect) -> Self {
-        Self { reasoning_outside: dialect.reasoning_outside, ..Self::default() }
-    }
-
-    /// Sets the fingerprint of the prompt that the response follows.
-    #[must_use]
-    pub fn with_fingerprint(mut self, fingerprint: Option<String>) -> Self {
-        self.fingerprint = fingerprint;
-        self
+    /// Creates a decoder of the response to a prompt with this fingerprint.
+    pub fn new(dialect: &Dialect, fingerprint: Option<String>) -> Self {
+        Self { reasoning_outside: dialect.reasoning_outside, fingerprint, ..Self::default() }
     }
 
     fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut Chunks) -> Decoded {
@@ -175,16 +168,14 @@ impl Decoder {
         self.calls.interrupt(chunks);
         chunks.push(match url.and_then(generated_image::at) {
             Some(image) => Chunk::Image(image),
-            None => Chunk::Item(ProviderItem {
-                provider: String::new(),
-                kind: "image_url".to_owned(),
-                json: if image.get().len() > MAX_IMAGE_BYTES {
+            None => {
+                let json = if image.get().len() > MAX_IMAGE_BYTES {
                     json!({"url": null}).to_string()
                 } else {
                     replace_lone_surrogates(image.get()).into_owned()
-                },
-                title: "A picture that cannot be read".to_owned(),
-            }),
+                };
+                Chunk::Item(authorship::item("image_url", json, "A picture that cannot be read"))
+            }
         });
     }
 

@@ -1,7 +1,10 @@
 //! The differences between services that implement Chat Completions, as a table, so that no other
 //! code inspects service names.
 
-use crate::provider::{call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule};
+use crate::{
+    model::service_rules::{CallIdRule, EffortForm, ReasoningBack, ReasoningField},
+    provider::{discovery::Family, http::is_in_domain, rules::ReasoningRule},
+};
 
 /// How one kind of service differs from OpenAI's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,13 +14,18 @@ pub struct Dialect {
     /// Hosts with this dialect, including subdomains.
     pub hosts: &'static [&'static str],
     /// The field that limits the response.
-    pub max_tokens: MaxTokens,
+    pub max_tokens: &'static str,
     /// Whether the service supports the role `developer`.
     pub developer_role: bool,
     /// Whether usage must be requested.
     pub asks_for_usage: bool,
-    /// How reasoning is sent back.
+    /// Which reasoning is sent back.
     pub reasoning_back: ReasoningBack,
+    /// The field for reasoning that is sent back as text.
+    pub reasoning_field: ReasoningField,
+    /// Whether a placeholder is sent to a reasoning model with tool calls that have no reasoning, if
+    /// reasoning is sent back as text.
+    pub reasoning_placeholder: bool,
     /// Whether reported reasoning tokens are not included in the reported completion tokens.
     pub reasoning_outside: bool,
     /// The call ids that the service accepts.
@@ -81,75 +89,13 @@ pub enum Counter {
     Text,
 }
 
-/// The field that limits the response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MaxTokens {
-    /// `max_completion_tokens`
-    Completion,
-    /// `max_tokens`
-    Plain,
-}
-
-/// How reasoning is sent back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReasoningBack {
-    Never,
-    /// As text.
-    Text {
-        field: ReasoningField,
-        /// Which reasoning.
-        kept: ReasoningKept,
-        /// Whether a placeholder is sent to a reasoning model with tool calls that have no
-        /// reasoning.
-        placeholder: bool,
-    },
-    /// As the `reasoning_details` that it arrived with, unchanged.
-    Details,
-}
-
-/// The field that holds the reasoning of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReasoningField {
-    /// `reasoning_content`
-    Content,
-    /// `reasoning`
-    Reasoning,
-}
-
-/// Which reasoning is sent back as text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReasoningKept {
-    /// The model's own reasoning in the current tool loop.
-    InLoop,
-    /// All reasoning in the current tool loop, and in turns with tool calls.
-    WhileCalls,
-}
-
-impl ReasoningBack {
-    const fn in_loop(field: ReasoningField) -> Self {
-        Self::Text { field, kept: ReasoningKept::InLoop, placeholder: false }
-    }
-}
-
-impl ReasoningField {
-    /// The field name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Content => "reasoning_content",
-            Self::Reasoning => "reasoning",
-        }
-    }
-}
-
 impl Dialect {
     /// Which reasoning of earlier responses is sent.
     pub(super) fn reasoning(&self) -> ReasoningRule {
         match self.reasoning_back {
             ReasoningBack::Never => ReasoningRule::NEVER,
-            ReasoningBack::Text { kept, .. } => match kept {
-                ReasoningKept::InLoop => ReasoningRule::OWN_IN_LOOP,
-                ReasoningKept::WhileCalls => ReasoningRule::ALL_WHILE_CALLS,
-            },
+            ReasoningBack::InLoop => ReasoningRule::OWN_IN_LOOP,
+            ReasoningBack::WhileCalls => ReasoningRule::ALL_WHILE_CALLS,
             // The attached metadata holds the details.
             ReasoningBack::Details => ReasoningRule::SIGNED,
         }
@@ -157,11 +103,9 @@ impl Dialect {
 
     /// The field for the placeholder of missing reasoning. Returns `None` if no placeholder is
     /// sent.
-    pub(super) fn placeholder(&self) -> Option<ReasoningField> {
-        match self.reasoning_back {
-            ReasoningBack::Text { field, placeholder, .. } => placeholder.then_some(field),
-            ReasoningBack::Never | ReasoningBack::Details => None,
-        }
+    pub fn placeholder(&self) -> Option<ReasoningField> {
+        let is_text = matches!(self.reasoning_back, ReasoningBack::InLoop | ReasoningBack::WhileCalls);
+        (is_text && self.reasoning_placeholder).then_some(self.reasoning_field)
     }
 }
 
@@ -178,40 +122,22 @@ pub enum MessageOrder {
     Strict,
 }
 
-/// How reasoning effort is sent to a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EffortForm {
-    /// `reasoning_effort` with all of our levels.
-    Fine,
-    /// `reasoning_effort`. If the model's levels are unknown, only `none`, `low`, `medium` or
-    /// `high`.
-    Coarse,
-    /// `reasoning_effort` for models whose levels are known. Other models reject it.
-    Listed,
-    /// `reasoning: {effort, max_tokens}`
-    Object,
-    /// `thinking: {type}` enables or disables reasoning, and `reasoning_effort` is `high` or `max`.
-    Thinking,
-    /// `thinking: {type}` enables or disables reasoning.
-    Switch,
-    /// No known way other than a budget, if there is one.
-    Unknown,
-}
-
 /// The dialect assumed for an unknown service.
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     hosts: &[],
-    max_tokens: MaxTokens::Plain,
+    max_tokens: "max_tokens",
     developer_role: false,
     asks_for_usage: true,
     reasoning_back: ReasoningBack::Never,
+    reasoning_field: ReasoningField::ReasoningContent,
+    reasoning_placeholder: false,
     reasoning_outside: false,
     call_ids: CallIdRule::Short,
     own_call_ids: false,
     message_order: MessageOrder::Strict,
     refusals: false,
-    effort: EffortForm::Coarse,
+    effort: EffortForm::Levels,
     budget: None,
     top_k: false,
     seed: "seed",
@@ -231,11 +157,11 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "openai",
         hosts: &["api.openai.com"],
-        max_tokens: MaxTokens::Completion,
+        max_tokens: "max_completion_tokens",
         developer_role: true,
         message_order: MessageOrder::Any,
         refusals: true,
-        effort: EffortForm::Fine,
+        effort: EffortForm::Openai,
         max_stops: Some(4),
         media: MediaSupport { files: true, ..COMPATIBLE.media },
         ..COMPATIBLE
@@ -254,11 +180,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "deepseek",
         hosts: &["api.deepseek.com"],
-        reasoning_back: ReasoningBack::Text {
-            field: ReasoningField::Content,
-            kept: ReasoningKept::WhileCalls,
-            placeholder: true,
-        },
+        reasoning_back: ReasoningBack::WhileCalls,
+        reasoning_placeholder: true,
         message_order: MessageOrder::Joined,
         effort: EffortForm::Thinking,
         json_schema: false,
@@ -268,7 +191,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "groq",
         hosts: &["api.groq.com"],
-        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
+        reasoning_back: ReasoningBack::InLoop,
+        reasoning_field: ReasoningField::Reasoning,
         message_order: MessageOrder::Any,
         max_stops: Some(4),
         ..COMPATIBLE
@@ -295,7 +219,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "together",
         hosts: &["api.together.xyz", "api.together.ai"],
-        effort: EffortForm::Unknown,
+        effort: EffortForm::Never,
         top_k: true,
         ..COMPATIBLE
     },
@@ -304,11 +228,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "moonshot",
         hosts: &["api.moonshot.ai", "api.moonshot.cn"],
-        reasoning_back: ReasoningBack::Text {
-            field: ReasoningField::Content,
-            kept: ReasoningKept::WhileCalls,
-            placeholder: true,
-        },
+        reasoning_back: ReasoningBack::WhileCalls,
+        reasoning_placeholder: true,
         own_call_ids: true,
         message_order: MessageOrder::Any,
         effort: EffortForm::Switch,
@@ -319,7 +240,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "zai",
         hosts: &["api.z.ai"],
-        reasoning_back: ReasoningBack::in_loop(ReasoningField::Content),
+        reasoning_back: ReasoningBack::InLoop,
         message_order: MessageOrder::Any,
         effort: EffortForm::Switch,
         ..COMPATIBLE
@@ -327,9 +248,9 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect { name: "perplexity", hosts: &["api.perplexity.ai"], ..COMPATIBLE },
     Dialect {
         name: "llamacpp",
-        reasoning_back: ReasoningBack::in_loop(ReasoningField::Content),
+        reasoning_back: ReasoningBack::InLoop,
         own_call_ids: true,
-        effort: EffortForm::Unknown,
+        effort: EffortForm::Never,
         budget: Some("thinking_budget_tokens"),
         top_k: true,
         local: true,
@@ -339,7 +260,8 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "lmstudio",
-        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
+        reasoning_back: ReasoningBack::InLoop,
+        reasoning_field: ReasoningField::Reasoning,
         own_call_ids: true,
         top_k: true,
         local: true,
@@ -349,7 +271,8 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "ollama",
-        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
+        reasoning_back: ReasoningBack::InLoop,
+        reasoning_field: ReasoningField::Reasoning,
         own_call_ids: true,
         local: true,
         media: MediaSupport { image_urls: false, sounds: false, ..COMPATIBLE.media },
@@ -358,7 +281,8 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "vllm",
-        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
+        reasoning_back: ReasoningBack::InLoop,
+        reasoning_field: ReasoningField::Reasoning,
         own_call_ids: true,
         budget: Some("thinking_token_budget"),
         top_k: true,

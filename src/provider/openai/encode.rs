@@ -2,42 +2,42 @@
 
 use std::collections::BTreeMap;
 
-use super::{dialect::MaxTokens, encode_options::EncodeOptions, messages::messages, options, wire};
+use super::{
+    encode_options::EncodeOptions,
+    messages::{Conversation, conversation},
+    options, wire,
+};
 use crate::{
-    model::{Prompt, Tool},
-    provider::{authorship, body::Body, call_ids::CallIdMap, inserted},
+    model::{Prompt, PromptFormat, PromptNote, Tool},
+    provider::{Request, authorship, body::Body, call_ids::CallIdMap, inserted},
 };
 
-/// The body of the request for a prompt.
-pub fn body(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
+/// The request for a prompt, and the prompt's fingerprint if the model binds its reasoning to it.
+pub fn request(prompt: &Prompt, form: EncodeOptions<'_>) -> (Request, Option<String>) {
     let EncodeOptions { dialect, .. } = form;
-    let mut body = content(prompt, form);
+    let (mut body, left_out, fingerprint) = content(prompt, form);
     body.set("stream", true);
     if dialect.asks_for_usage {
         body.set("stream_options", BTreeMap::from([("include_usage", true)]));
     }
-    let limit = match dialect.max_tokens {
-        MaxTokens::Completion => "max_completion_tokens",
-        MaxTokens::Plain => "max_tokens",
-    };
-    body.set_some(limit, prompt.max_output_tokens);
+    body.set_some(dialect.max_tokens, prompt.max_output_tokens);
     options::write(&mut body, prompt, dialect);
-    body.bytes()
+    (Request { shape: PromptFormat::OpenAiChat, body: body.bytes(), left_out }, fingerprint)
 }
 
-/// Encodes what the model reads, without the generation settings.
-pub(super) fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
+/// Encodes what the model reads, without the generation settings. Also returns what was left out,
+/// and the fingerprint.
+pub(super) fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> (Body, Vec<PromptNote>, Option<String>) {
     let EncodeOptions { dialect, provider, .. } = form;
     let ids = CallIdMap::keeping(prompt.transcript.messages(), dialect.call_ids, |message| {
         dialect.own_call_ids && authorship::wrote(provider, &prompt.model, message)
     });
+    let Conversation { messages, left_out, fingerprint } = conversation(prompt, form, &ids);
     let mut body = Body::default();
     body.set("model", &prompt.model);
-    body.set("messages", messages(prompt, form, &ids));
-    if !prompt.tools.is_empty() {
-        body.set("tools", prompt.tools.iter().map(tool).collect::<Vec<_>>());
-    }
-    body
+    body.set("messages", messages);
+    body.set_list("tools", prompt.tools.iter().map(tool).collect());
+    (body, left_out, fingerprint)
 }
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {

@@ -10,15 +10,15 @@ use crate::{
     },
     provider::{
         authorship,
-        body::Body,
-        foreign::{Exporter, MediaLocation, plain},
+        body::{Body, plain},
+        foreign::{Exporter, MediaLocation, named},
         inputs::{self, Input},
     },
 };
 
 /// Converts a message: one message per tool result, otherwise one.
 pub(crate) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    match writing.role() {
+    match writing.message.role {
         Role::System => input_message("system", writing),
         Role::User => input_message("user", writing),
         Role::Assistant => vec![answer(writing)],
@@ -140,11 +140,7 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> 
             let Some(data) = writing.media_url(position, media) else {
                 return text_piece(UNSUPPORTED_TEXT);
             };
-            let mut file = json!({"file_data": data});
-            if !media.filename.is_empty() {
-                file["filename"] = json!(media.filename);
-            }
-            json!({"type": "file", "file": file})
+            json!({"type": "file", "file": named(json!({"file_data": data}), "filename", media)})
         }
     }
 }

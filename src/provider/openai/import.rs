@@ -4,10 +4,10 @@ use serde_json::Map;
 
 use super::KIND;
 use crate::{
-    model::Role,
+    model::{Role, ToolOutcome},
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
-        Node, Object, PDF, PICTURE, decode_base64, from_data_or_url, inline,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF, PICTURE,
+        decode_base64, from_data_or_url, inline,
     },
 };
 
@@ -23,20 +23,20 @@ pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
         match role.as_str() {
             "system" | "developer" => {
                 let parts = message.parts("content", text_only, reading);
-                reading.add(message.at(), Role::System, parts);
+                reading.add(&message.at, Role::System, parts);
             }
             "user" => {
                 let parts = message.parts("content", user_part, reading);
-                reading.add(message.at(), Role::User, parts);
+                reading.add(&message.at, Role::User, parts);
             }
             "assistant" => {
                 let parts = answer(&message, &mut function, reading);
-                reading.add(message.at(), Role::Assistant, parts);
+                reading.add(&message.at, Role::Assistant, parts);
             }
             "tool" => {
                 let call = message.required("tool_call_id", reading);
                 let part = result(&message, call, reading);
-                reading.add(message.at(), Role::Tool, vec![part]);
+                reading.add(&message.at, Role::Tool, vec![part]);
             }
             "function" => {
                 let Some(call) = function.take() else {
@@ -45,7 +45,7 @@ pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
                     continue;
                 };
                 let part = result(&message, call, reading);
-                reading.add(message.at(), Role::Tool, vec![part]);
+                reading.add(&message.at, Role::Tool, vec![part]);
             }
             other => {
                 reading.unknown_role(&message, other, "system, developer, user, assistant, tool or function");
@@ -70,7 +70,7 @@ fn user_part(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
         "file" => file(part, reading),
         _ => reading.unknown_type(part, "text, image_url, input_audio or file"),
     };
-    media.map(|media| Part::media(part.at(), media))
+    media.map(|media| Part::media(&part.at, media))
 }
 
 fn picture(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
@@ -120,7 +120,7 @@ fn answer(message: &Object<'_>, function: &mut Option<String>, reading: &mut Imp
                 }
             }
         }
-        Some(content) => parts.extend(Part::text(content.at(), content.text(reading))),
+        Some(content) => parts.extend(Part::text(&content.at, content.text(reading))),
         None => {}
     }
     parts.extend(refusal(message, reading));
@@ -135,7 +135,7 @@ fn answer(message: &Object<'_>, function: &mut Option<String>, reading: &mut Imp
         let id = reading.make_id();
         *function = Some(id.clone());
         let called = called.object(reading);
-        parts.extend(called.map(|called| call_part(called.at(), id, &called, reading)));
+        parts.extend(called.map(|called| call_part(&called.at, id, &called, reading)));
     }
     parts
 }
@@ -145,7 +145,7 @@ fn reasoning(message: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let details = message.get("reasoning_details").filter(Node::is_array);
     let named = ["reasoning_content", "reasoning"].into_iter();
     let named = named.filter_map(|name| message.get(name)).find(Node::is_text);
-    let at = named.as_ref().or(details.as_ref())?.at().to_owned();
+    let at = named.as_ref().or(details.as_ref())?.at.clone();
     let mut own = Map::new();
     let mut shown = String::new();
     if let Some(details) = &details {
@@ -178,7 +178,7 @@ fn call(call: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     }
     let id = call.required("id", reading);
     let function = call.object("function", reading)?;
-    let part = call_part(call.at(), id, &function, reading);
+    let part = call_part(&call.at, id, &function, reading);
     let extra = call.get("extra_content").map(|extra| extra.value());
     let own = extra.map(|extra| ("extra_content".to_owned(), extra));
     Some(part.with_metadata(KIND, own.into_iter().collect()))
@@ -187,17 +187,13 @@ fn call(call: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
 /// Creates a tool call. The arguments may be invalid JSON, as written by a model, or the object
 /// itself, as written by some services.
 fn call_part(at: &str, id: String, function: &Object<'_>, reading: &mut Importer<'_>) -> Part {
-    let content = Content::Call {
-        id,
-        arguments: function.text_or_json("arguments", reading),
-        name: function.required("name", reading),
-    };
-    Part::new(at, content)
+    let arguments = function.text_or_json("arguments", reading);
+    Part::call(at, id, function.required("name", reading), arguments)
 }
 
 fn result(message: &Object<'_>, call: String, reading: &mut Importer<'_>) -> Part {
     let given = message.parts("content", user_part, reading);
-    Part::result(message.at(), call, given, Outcome::Success)
+    Part::result(&message.at, call, given, ToolOutcome::Success)
 }
 
 #[cfg(test)]

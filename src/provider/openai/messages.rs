@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::{
-    KIND,
-    bound::BoundReasoning,
-    dialect::{Dialect, ReasoningBack, ReasoningField},
-    encode_options::EncodeOptions,
-    media, options, order, reasoning_details, wire,
+    KIND, bound::BoundReasoning, dialect::Dialect, encode_options::EncodeOptions, media, options, order,
+    reasoning_details, wire,
 };
 use crate::{
     model::{
-        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolResult, generation::ReasoningEffort,
-        message::StoredPart, transcript,
+        Content, Contents, Message, Part, Prompt, PromptNote, RequestDiff, Role, ToolResult,
+        generation::ReasoningEffort,
+        message::StoredPart,
+        service_rules::{ReasoningBack, ReasoningField},
+        transcript,
     },
     provider::{
         PastReasoning, authorship,
@@ -22,24 +22,34 @@ use crate::{
         call_names,
         inputs::{self, Input},
         inserted::{NO_REASONING, arguments, origin_note, result_text},
+        omissions,
     },
 };
+
+/// An encoded conversation.
+#[derive(Debug, Default)]
+pub(super) struct Conversation<'a> {
+    pub(super) messages: Vec<wire::Message<'a>>,
+    /// What was left out, in order.
+    pub(super) left_out: Vec<PromptNote>,
+    /// Fingerprint of the conversation, for a model that binds its reasoning to it.
+    pub(super) fingerprint: Option<String>,
+}
 
 /// Encodes all messages, system messages first, in an order that the service accepts. An assistant
 /// message without content to send is left out. Media of tool results follow the results as a user
 /// message, to which the next user message is appended.
-pub(super) fn messages<'a>(prompt: &'a Prompt, form: EncodeOptions<'_>, ids: &'a CallIdMap) -> Vec<wire::Message<'a>> {
-    let system = Cow::Owned(prompt.instructions());
-    order::ordered(
-        form.dialect.message_order,
-        written(
-            system,
-            prompt.transcript.messages(),
-            (&prompt.model, &prompt.contents),
-            form,
-            (ids, thinks(prompt), &BoundReasoning::of(prompt, form)),
-        ),
-    )
+pub(super) fn conversation<'a>(prompt: &'a Prompt, form: EncodeOptions<'_>, ids: &'a CallIdMap) -> Conversation<'a> {
+    let bound = BoundReasoning::of(prompt, form);
+    let (written, left_out) = written(
+        Cow::Owned(prompt.instructions()),
+        prompt.transcript.messages(),
+        (&prompt.model, &prompt.contents),
+        form,
+        (ids, thinks(prompt), &bound),
+    );
+    let messages = order::ordered(form.dialect.message_order, written);
+    Conversation { messages, left_out, fingerprint: bound.fingerprint }
 }
 
 /// How the order of messages that the service accepts changes a conversation.
@@ -48,10 +58,9 @@ pub(super) fn arrangement(system: &str, stored: &[Message], form: EncodeOptions<
     // number of messages.
     let contents = Contents::default();
     let ids = CallIdMap::default();
-    order::changes(
-        form.dialect.message_order,
-        written(Cow::Borrowed(system), stored, ("", &contents), form, (&ids, true, &BoundReasoning::default())),
-    )
+    let bound = BoundReasoning::default();
+    let (written, _) = written(Cow::Borrowed(system), stored, ("", &contents), form, (&ids, true, &bound));
+    order::changes(form.dialect.message_order, written)
 }
 
 /// Whether the model reasons, as far as it follows from the settings.
@@ -60,24 +69,30 @@ fn thinks(prompt: &Prompt) -> bool {
     options::may_think(&prompt.model) && !off
 }
 
-/// Encodes all messages in the order of the transcript.
+/// Encodes all messages in the order of the transcript. Also returns what was left out.
 fn written<'a>(
     system: Cow<'a, str>,
     stored: &'a [Message],
     (model, contents): (&str, &Contents),
     form: EncodeOptions<'_>,
     (ids, thinks, bound): (&'a CallIdMap, bool, &BoundReasoning),
-) -> Vec<wire::Message<'a>> {
+) -> (Vec<wire::Message<'a>>, Vec<PromptNote>) {
     let mut written = Vec::new();
+    let mut left_out = Vec::new();
+    let role = if form.developer { "developer" } else { "system" };
+    let instructions = |content| wire::Message::Instructions { role, content };
     if !system.is_empty() {
-        written.push(instructions(system, form.developer));
+        written.push(instructions(system));
     }
-    let back = SentReasoning::of(stored, model, form, bound);
+    let back = past_reasoning(stored, model, form, bound);
     for (at, (message, back)) in stored.iter().zip(back).enumerate() {
+        if matches!(message.role, Role::System | Role::User) && texts(message).is_empty() {
+            left_out.push(omissions::message(message));
+        }
         match message.role {
             Role::System => {
                 let texts = texts(message).into_iter().map(Cow::Borrowed);
-                written.extend(texts.map(|text| instructions(text, form.developer)));
+                written.extend(texts.map(instructions));
             }
             Role::User => {
                 let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
@@ -91,10 +106,12 @@ fn written<'a>(
                     }
                 }
             }
-            Role::Assistant => {
-                let answer = assistant(message, back, thinks, (ids, contents));
-                written.extend(answer.map(wire::Message::Assistant));
+            Role::Assistant if is_sendable(message, form.dialect) => {
+                let answer = assistant(message, form.dialect, back, thinks, (ids, contents), &mut left_out);
+                left_out.extend(omissions::names(message, call_names::MAX_NAME_CHARS));
+                written.push(wire::Message::Assistant(answer));
             }
+            Role::Assistant => left_out.push(omissions::message(message)),
             Role::Tool => {
                 written.extend(message.results().map(|result| wire::Message::Tool {
                     tool_call_id: ids.get(&result.call),
@@ -108,11 +125,7 @@ fn written<'a>(
             }
         }
     }
-    written
-}
-
-fn instructions(content: Cow<'_, str>, developer: bool) -> wire::Message<'_> {
-    if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
+    (written, left_out)
 }
 
 /// Encodes a user message. Returns `None` if it is empty.
@@ -146,56 +159,31 @@ fn holds_media(message: &Message) -> bool {
 }
 
 /// The texts of a message that are not empty.
-pub(super) fn texts(message: &Message) -> Vec<&str> {
+fn texts(message: &Message) -> Vec<&str> {
     message.texts().filter(|text| !text.is_empty()).collect()
 }
 
-/// How much of an assistant message's reasoning is sent back.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SentReasoning<'a> {
-    dialect: &'a Dialect,
-    /// The same model of the same provider wrote it, and its reasoning is still valid at this
-    /// position.
-    own: bool,
-    /// The message belongs to the current tool loop.
-    in_loop: bool,
-    /// The message is in a turn, delimited by user messages, whose responses call tools.
-    in_calling_turn: bool,
-}
-
-impl<'a> SentReasoning<'a> {
-    /// One value for each message of a conversation.
-    pub(super) fn of(
-        stored: &'a [Message],
-        model: &'a str,
-        form: EncodeOptions<'a>,
-        bound: &'a BoundReasoning,
-    ) -> impl Iterator<Item = Self> + 'a {
-        let loop_begins = transcript::loop_begins(stored);
-        let calling = transcript::calling_turns(stored.iter().map(|it| (it.role, it.calls())));
-        let messages = stored.iter().zip(calling).enumerate();
-        messages.map(move |(at, (message, in_calling_turn))| Self {
-            dialect: form.dialect,
-            own: authorship::wrote(form.provider, model, message) && bound.allows(at),
-            in_loop: at > loop_begins,
-            in_calling_turn,
-        })
-    }
-
-    /// Whether a reasoning part is sent back.
-    pub(super) fn takes(self, part: &Part) -> bool {
-        let reasoning = PastReasoning {
-            has_metadata: part.provider_metadata.is_some(),
-            own: self.own,
-            in_loop: self.in_loop,
-            in_calling_turn: self.in_calling_turn,
-        };
-        self.dialect.reasoning().includes(reasoning)
-    }
+/// For each message of a conversation, what determines whether its reasoning is sent back. It is not
+/// `own` if it is no longer valid at its position.
+fn past_reasoning<'a>(
+    stored: &'a [Message],
+    model: &'a str,
+    form: EncodeOptions<'a>,
+    bound: &'a BoundReasoning,
+) -> impl Iterator<Item = PastReasoning> + 'a {
+    let loop_begins = transcript::loop_begins(stored);
+    let calling = transcript::calling_turns(stored.iter().map(|it| (it.role, it.calls())));
+    let messages = stored.iter().zip(calling).enumerate();
+    messages.map(move |(at, (message, in_calling_turn))| PastReasoning {
+        has_metadata: false,
+        own: authorship::wrote(form.provider, model, message) && bound.allows(at),
+        in_loop: at > loop_begins,
+        in_calling_turn,
+    })
 }
 
 /// Whether an assistant message has content that can be sent. Reasoning alone cannot.
-pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
+fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
     let sendable = |stored: &StoredPart| match &stored.part.content {
         Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
         Content::ToolCall(_) => true,
@@ -205,21 +193,24 @@ pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
     message.parts.iter().any(sendable)
 }
 
-/// Encodes an assistant message. Returns `None` if it has no content to send.
+/// Encodes an assistant message with content that can be sent.
 fn assistant<'a>(
     message: &'a Message,
-    back: SentReasoning<'_>,
+    dialect: &Dialect,
+    past: PastReasoning,
     thinks: bool,
     (ids, contents): (&'a CallIdMap, &Contents),
-) -> Option<wire::Assistant<'a>> {
-    if !is_sendable(message, back.dialect) {
-        return None;
-    }
+    left_out: &mut Vec<PromptNote>,
+) -> wire::Assistant<'a> {
+    let takes = |part: &Part| {
+        let has_metadata = part.provider_metadata.is_some();
+        dialect.reasoning().includes(PastReasoning { has_metadata, ..past })
+    };
     let mut written = wire::Assistant::default();
-    for StoredPart { part, .. } in &message.parts {
+    for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
         match &part.content {
             Content::Text(text) => append(&mut written.content, text),
-            Content::Refusal(text) if back.dialect.refusals => append(&mut written.refusal, text),
+            Content::Refusal(text) if dialect.refusals => append(&mut written.refusal, text),
             Content::Refusal(text) => append(&mut written.content, text),
             Content::ToolCall(call) => written.tool_calls.push(wire::Call {
                 id: ids.get(&call.id),
@@ -228,15 +219,17 @@ fn assistant<'a>(
                     name: call_names::sanitize(&call.name, call_names::MAX_NAME_CHARS),
                     arguments: arguments(call),
                 },
-                extra_content: authorship::attached(KIND, part, "extra_content").filter(|_| back.own),
+                extra_content: authorship::attached(KIND, part, "extra_content").filter(|_| past.own),
             }),
-            Content::Reasoning { text, .. } if back.takes(part) => match back.dialect.reasoning_back {
-                ReasoningBack::Text { field, .. } => append(place(&mut written, field), text),
+            Content::Reasoning { text, .. } if takes(part) => match dialect.reasoning_back {
+                ReasoningBack::InLoop | ReasoningBack::WhileCalls => {
+                    append(place(&mut written, dialect.reasoning_field), text)
+                }
                 ReasoningBack::Details => reasoning_details::add(&mut written.reasoning_details, blocks(part)),
                 ReasoningBack::Never => {}
             },
-            Content::Reasoning { .. } => {}
-            Content::Media(medium) if back.dialect.media.own_pictures => {
+            Content::Reasoning { .. } => left_out.push(omissions::part(message, position, omissions::REASONING)),
+            Content::Media(medium) if dialect.media.own_pictures => {
                 written.images.push(media::part(medium, contents));
             }
             // The transcript is validated: assistant messages have no tool results. Media that the
@@ -244,17 +237,17 @@ fn assistant<'a>(
             Content::ToolResult(_) | Content::Media(_) | Content::ProviderItem(_) | Content::Unknown(_) => {}
         }
     }
-    let placeholder = back.dialect.placeholder().filter(|_| thinks);
+    let placeholder = dialect.placeholder().filter(|_| thinks);
     if let Some(field) = placeholder.filter(|_| !written.tool_calls.is_empty()) {
         place(&mut written, field).get_or_insert_with(|| NO_REASONING.to_owned());
     }
-    Some(written)
+    written
 }
 
 /// The field for the reasoning of a response.
 fn place<'w>(written: &'w mut wire::Assistant<'_>, field: ReasoningField) -> &'w mut Option<String> {
     match field {
-        ReasoningField::Content => &mut written.reasoning_content,
+        ReasoningField::ReasoningContent => &mut written.reasoning_content,
         ReasoningField::Reasoning => &mut written.reasoning,
     }
 }

@@ -12,7 +12,6 @@ pub(crate) mod history;
 pub(crate) mod import;
 mod media;
 mod messages;
-mod omitted;
 pub(super) mod options;
 mod order;
 mod reasoning_details;

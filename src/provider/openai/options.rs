@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{
-    KIND,
-    dialect::{Dialect, EffortForm},
-};
+use super::{KIND, dialect::Dialect};
 use crate::{
     model::{
         Generation, Prompt,
         generation::{ReasoningEffort, ResponseFormat, Setting, Unsupported},
+        service_rules::EffortForm,
     },
     provider::{
         ModelInfo,
@@ -38,8 +36,8 @@ pub(super) fn nearest_supported(dialect: &Dialect, model: &ModelInfo, wanted: &G
     let switched = matches!(dialect.effort, EffortForm::Switch | EffortForm::Thinking);
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
-        (Some(effort), None) if dialect.effort == EffortForm::Coarse => nearest(effort, &COMMON_LEVELS_AND_NONE),
-        (Some(effort), None) if dialect.effort == EffortForm::Fine => nearest(effort, &COMMON_LEVELS),
+        (Some(effort), None) if dialect.effort == EffortForm::Levels => nearest(effort, &COMMON_LEVELS_AND_NONE),
+        (Some(effort), None) if dialect.effort == EffortForm::Openai => nearest(effort, &COMMON_LEVELS),
         (Some(_) | None, _) => model.nearest_supported(wanted),
     }
 }
@@ -48,7 +46,7 @@ pub(super) fn nearest_supported(dialect: &Dialect, model: &ModelInfo, wanted: &G
 pub(super) fn unsupported_settings(dialect: &Dialect, info: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let no_effort = has_no_effort(dialect, info);
     let model = info.name.as_str();
-    let thinks = dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model);
+    let thinks = dialect.effort == EffortForm::Openai && is_openai_reasoning_model(model);
     let no_sampling = thinks || is_one_of(dialect.reasoning_models, model);
     let one_call = thinks && model.starts_with('o');
     let no_schema = !dialect.json_schema && wanted.has_schema();
@@ -90,7 +88,7 @@ pub(super) fn unsupported_settings_with_tools(
 /// Whether a model rejects tools over Chat Completions unless its effort is `none`. This holds for
 /// OpenAI models since gpt-5.4, whose default effort is not `none`.
 pub(super) fn rejects_reasoning_with_tools(dialect: &Dialect, model: &str) -> bool {
-    dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model) && generation(model) >= Some((5, 4))
+    dialect.effort == EffortForm::Openai && is_openai_reasoning_model(model) && generation(model) >= Some((5, 4))
 }
 
 /// The generation of a GPT model: 5.4 for `gpt-5.4-mini`. Returns `None` for other models.
@@ -119,7 +117,7 @@ fn is_one_of(starts: &[&str], model: &str) -> bool {
 /// Limit on the number of stop sequences. OpenAI's reasoning models accept none. Returns `None` if
 /// unknown.
 pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
-    let thinks = dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model);
+    let thinks = dialect.effort == EffortForm::Openai && is_openai_reasoning_model(model);
     if thinks || is_one_of(dialect.no_stops, model) { Some(0) } else { dialect.max_stops }
 }
 
@@ -127,10 +125,10 @@ pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
 fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
     let has_levels = || model.effort_levels().is_some();
     match dialect.effort {
-        EffortForm::Unknown => dialect.budget.is_none(),
-        EffortForm::Fine => !is_openai_reasoning_model(&model.name) && !has_levels(),
+        EffortForm::Never => dialect.budget.is_none(),
+        EffortForm::Openai => !is_openai_reasoning_model(&model.name) && !has_levels(),
         EffortForm::Listed => !has_levels(),
-        EffortForm::Coarse | EffortForm::Object | EffortForm::Thinking | EffortForm::Switch => false,
+        EffortForm::Levels | EffortForm::Object | EffortForm::Thinking | EffortForm::Switch => false,
     }
 }
 
@@ -150,7 +148,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
         body.set_some("parallel_tool_calls", generation.parallel_tool_calls);
     }
     let format = generation.response_format.as_ref();
-    let can_be_strict = dialect.effort == EffortForm::Fine;
+    let can_be_strict = dialect.effort == EffortForm::Openai;
     let format = format.map(|it| nested(response_format(it, can_be_strict)));
     body.set_some("response_format", format);
     let options = generation.provider_options.as_deref();
@@ -171,7 +169,7 @@ pub(super) fn think(body: &mut Body, dialect: &Dialect, effort: Option<Reasoning
     match (dialect.effort, effort) {
         (EffortForm::Object, _) if budget.is_some() => body.set("reasoning", json!({"max_tokens": budget})),
         (EffortForm::Object, Some(effort)) => body.set("reasoning", json!({"effort": effort})),
-        (EffortForm::Fine | EffortForm::Coarse | EffortForm::Listed, Some(effort)) => {
+        (EffortForm::Openai | EffortForm::Levels | EffortForm::Listed, Some(effort)) => {
             body.set("reasoning_effort", effort)
         }
         (EffortForm::Switch, Some(effort)) => body.set("thinking", switch(effort)),
@@ -179,7 +177,7 @@ pub(super) fn think(body: &mut Body, dialect: &Dialect, effort: Option<Reasoning
             body.set("thinking", switch(effort));
             body.set_some("reasoning_effort", high_or_max(effort));
         }
-        (EffortForm::Unknown, Some(effort)) => {
+        (EffortForm::Never, Some(effort)) => {
             if let Some(field) = dialect.budget {
                 body.set(field, budget_tokens(effort));
             }

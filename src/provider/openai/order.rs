@@ -37,10 +37,7 @@ pub(super) fn changes(turns: MessageOrder, written: Vec<Message<'_>>) -> Request
         MessageOrder::Strict => {
             let before = numbers(&written);
             let strict = strict(written);
-            let [instructions, users, answers, _] = more(before, numbers(&strict));
-            changes.messages(Role::System, instructions);
-            changes.messages(Role::User, users);
-            changes.messages(Role::Assistant, answers);
+            let [instructions, users, answers] = count(&mut changes, before, &strict);
             changes.texts(INSTRUCTIONS, -instructions);
             changes.texts(OPENING, users + instructions);
             changes.texts(ACKNOWLEDGEMENT, answers);
@@ -50,10 +47,7 @@ pub(super) fn changes(turns: MessageOrder, written: Vec<Message<'_>>) -> Request
     let before = numbers(&written);
     let texts_before = texts(&written);
     let joined = joined(written);
-    let [instructions, users, answers, _] = more(before, numbers(&joined));
-    changes.messages(Role::System, instructions);
-    changes.messages(Role::User, users);
-    changes.messages(Role::Assistant, answers);
+    count(&mut changes, before, &joined);
     // Two merged texts have a separator between them; two messages may merge without one.
     changes.texts(TEXT_SEPARATOR, texts_before - texts(&joined));
     changes
@@ -63,7 +57,7 @@ pub(super) fn changes(turns: MessageOrder, written: Vec<Message<'_>>) -> Request
 fn texts(messages: &[Message<'_>]) -> i64 {
     let of_part = |part: &UserPart<'_>| i64::from(matches!(part, UserPart::Text { .. }));
     let of_message = |message: &Message<'_>| match message {
-        Message::System { .. } | Message::Developer { .. } => 1,
+        Message::Instructions { .. } => 1,
         Message::User { content: UserContent::Text(_) } => 1,
         Message::User { content: UserContent::Parts(parts) } => parts.iter().map(of_part).sum(),
         Message::Assistant(Assistant { content, refusal, reasoning_content, reasoning, .. }) => {
@@ -74,23 +68,28 @@ fn texts(messages: &[Message<'_>]) -> i64 {
     messages.iter().map(of_message).sum()
 }
 
-/// Numbers of system, user, assistant and tool messages.
-fn numbers(messages: &[Message<'_>]) -> [i64; 4] {
-    let mut numbers = [0; 4];
-    for message in messages {
-        let at = match message {
-            Message::System { .. } | Message::Developer { .. } => 0,
-            Message::User { .. } => 1,
-            Message::Assistant(_) => 2,
-            Message::Tool { .. } => 3,
-        };
-        numbers[at] += 1;
+/// Counts the messages that were added. Returns the numbers of system, user and assistant messages.
+fn count(changes: &mut RequestDiff, before: [i64; 3], after: &[Message<'_>]) -> [i64; 3] {
+    let after = numbers(after);
+    let added = std::array::from_fn(|at| after[at] - before[at]);
+    for (role, added) in [Role::System, Role::User, Role::Assistant].into_iter().zip(added) {
+        changes.messages(role, added);
     }
-    numbers
+    added
 }
 
-fn more(before: [i64; 4], after: [i64; 4]) -> [i64; 4] {
-    std::array::from_fn(|at| after[at] - before[at])
+/// Numbers of system, user and assistant messages.
+fn numbers(messages: &[Message<'_>]) -> [i64; 3] {
+    let mut numbers = [0; 3];
+    for message in messages {
+        match message {
+            Message::Instructions { .. } => numbers[0] += 1,
+            Message::User { .. } => numbers[1] += 1,
+            Message::Assistant(_) => numbers[2] += 1,
+            Message::Tool { .. } => {}
+        }
+    }
+    numbers
 }
 
 /// Rearranges messages for a strict template: system messages at the start only, a first message
@@ -99,16 +98,12 @@ fn more(before: [i64; 4], after: [i64; 4]) -> [i64; 4] {
 pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut fitting: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
-        let message = match message {
-            Message::System { content } | Message::Developer { content } if has_conversation(&fitting) => {
+        let message = match (message, has_conversation(&fitting)) {
+            (Message::Instructions { content, .. }, true) => {
                 let content = UserContent::Text(Cow::Owned(format!("{INSTRUCTIONS}{content}")));
                 Message::User { content }
             }
-            other @ (Message::System { .. }
-            | Message::Developer { .. }
-            | Message::User { .. }
-            | Message::Assistant(_)
-            | Message::Tool { .. }) => other,
+            (message, _) => message,
         };
         match (&message, fitting.last()) {
             (Message::User { .. }, Some(Message::Tool { .. })) => {
@@ -131,8 +126,9 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut joined: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
         match (joined.last_mut(), message) {
-            (Some(Message::System { content: before }), Message::System { content })
-            | (Some(Message::Developer { content: before }), Message::Developer { content }) => add(before, &content),
+            (Some(Message::Instructions { content: before, .. }), Message::Instructions { content, .. }) => {
+                add(before, &content)
+            }
             (Some(Message::User { content: before }), Message::User { content }) => before.extend(content),
             (Some(Message::Assistant(before)), Message::Assistant(next)) if before.tool_calls.is_empty() => {
                 before.extend(next);
@@ -145,8 +141,7 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
 
 /// Whether any message is not a system message.
 fn has_conversation(messages: &[Message<'_>]) -> bool {
-    let instructs = |message: &Message<'_>| matches!(message, Message::System { .. } | Message::Developer { .. });
-    !messages.iter().all(instructs)
+    !messages.iter().all(|message| matches!(message, Message::Instructions { .. }))
 }
 
 impl<'a> UserContent<'a> {
@@ -213,7 +208,7 @@ mod tests {
         let assistant =
             |content: Option<&str>| Assistant { content: content.map(str::to_owned), ..Assistant::default() };
         match role {
-            "system" => Message::System { content },
+            "system" => Message::Instructions { role: "system", content },
             "user" => Message::User { content: UserContent::Text(content) },
             "assistant" => Message::Assistant(assistant(Some(text))),
             "calls" => {

@@ -2,11 +2,14 @@
 
 use super::{
     bound,
-    dialect::{Dialect, ReasoningBack},
+    dialect::Dialect,
     options::{self, forced_calls, max_stops, rejects_reasoning_with_tools},
 };
 use crate::{
-    model::generation::ReasoningEffort,
+    model::{
+        generation::ReasoningEffort,
+        service_rules::{ReasoningBack, ReasoningField},
+    },
     provider::{
         ModelInfo, Rules,
         body::Body,
@@ -40,10 +43,13 @@ pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
     Rules {
         dialect: Some(dialect.name),
         reasoning: dialect.reasoning(),
-        reasoning_field: match dialect.reasoning_back {
-            ReasoningBack::Never => "",
-            ReasoningBack::Text { field, .. } => field.name(),
-            ReasoningBack::Details => "reasoning_details",
+        reasoning_field: match (dialect.reasoning_back, dialect.reasoning_field) {
+            (ReasoningBack::Never, _) => "",
+            (ReasoningBack::Details, _) => "reasoning_details",
+            (ReasoningBack::InLoop | ReasoningBack::WhileCalls, ReasoningField::ReasoningContent) => {
+                "reasoning_content"
+            }
+            (ReasoningBack::InLoop | ReasoningBack::WhileCalls, ReasoningField::Reasoning) => "reasoning",
         },
         reasoning_bound_to_prefix: bound::binds(dialect, name),
         missing_reasoning,

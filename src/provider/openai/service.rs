@@ -7,17 +7,14 @@ use jiff::Timestamp;
 
 use super::{
     KIND,
-    bound::BoundReasoning,
     decode::Decoder,
     dialect::{self, Dialect},
     encode,
     encode_options::EncodeOptions,
-    media, messages, omitted, options, rules, token_count,
+    media, messages, options, rules, token_count,
 };
 use crate::{
-    model::{
-        DeclaredModel, Generation, Media, Message, Prompt, PromptFormat, RequestDiff, Role, generation::Unsupported,
-    },
+    model::{DeclaredModel, Generation, Media, Message, Prompt, RequestDiff, Role, generation::Unsupported},
     provider::{
         CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
@@ -71,7 +68,7 @@ impl OpenAi {
     }
 
     fn form(&self) -> EncodeOptions<'_> {
-        EncodeOptions { dialect: &self.dialect, provider: &self.connection.name, developer: self.developer }
+        EncodeOptions { dialect: &self.dialect, provider: self.connection.client.provider(), developer: self.developer }
     }
 }
 
@@ -156,14 +153,13 @@ impl Provider for OpenAi {
     }
 
     fn request(&self, prompt: &Prompt) -> Option<Request> {
-        Some(written(prompt, self.form()))
+        Some(encode::request(prompt, self.form()).0)
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
-        let body = encode::body(&prompt, self.form());
+        let (Request { body, .. }, fingerprint) = encode::request(&prompt, self.form());
         let call = Call { path: PATH.to_owned(), headers: HeaderMap::new(), body };
-        let fingerprint = BoundReasoning::of(&prompt, self.form()).fingerprint;
-        let decoder = Decoder::new(&self.dialect).with_fingerprint(fingerprint);
+        let decoder = Decoder::new(&self.dialect, fingerprint);
         let answer = self.connection.client.clone().stream(call, decoder);
         self.connection.refused.watch(self.clone(), prompt, answer)
     }
@@ -172,13 +168,5 @@ impl Provider for OpenAi {
 /// Encodes a prompt as for OpenAI itself, for a model of any provider.
 pub(crate) fn request(prompt: &Prompt) -> Request {
     let form = EncodeOptions { dialect: dialect::openai(), provider: "", developer: false };
-    written(prompt, form)
-}
-
-fn written(prompt: &Prompt, form: EncodeOptions<'_>) -> Request {
-    Request {
-        shape: PromptFormat::OpenAiChat,
-        body: encode::body(prompt, form),
-        left_out: omitted::omitted(prompt, form),
-    }
+    encode::request(prompt, form).0
 }

@@ -22,7 +22,7 @@ pub(super) mod requests;
 /// Decodes a stream that arrives in these pieces, in the same way as a model call does.
 fn decode<'a>(name: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> DecodeOutcome {
     let dialect = dialect::named(name).expect("a dialect");
-    recordings::decode(Decoder::new(dialect), pieces)
+    recordings::decode(Decoder::new(dialect, None), pieces)
 }
 
 /// A stream with these payloads and `[DONE]`.

@@ -1,5 +1,7 @@
 //! Token counts by the service itself.
 
+use http::HeaderMap;
+
 use super::{dialect::Counter, encode, encode_options::EncodeOptions};
 use crate::{
     model::Prompt,
@@ -13,14 +15,16 @@ pub(super) async fn count(
     prompt: &Prompt,
     form: EncodeOptions<'_>,
 ) -> Result<u32, Error> {
-    let content = encode::content(prompt, form).bytes();
+    let none = HeaderMap::new();
+    let (body, ..) = encode::content(prompt, form);
+    let content = body.bytes();
     match counter {
         Counter::Prompt => {
-            let answer = client.post_to_root("tokenize", content).await?;
+            let answer = client.post_json("/tokenize", &none, content).await?;
             client.parse_token_count(answer["count"].as_u64())
         }
         Counter::Text => {
-            let written = client.post_to_root("apply-template", content).await?;
+            let written = client.post_json("/apply-template", &none, content).await?;
             let Some(text) = written["prompt"].as_str() else {
                 return client.parse_token_count(None);
             };
@@ -30,7 +34,7 @@ pub(super) async fn count(
             // prompt.
             whole.set("add_special", true);
             whole.set("parse_special", true);
-            let answer = client.post_to_root("tokenize", whole.bytes()).await?;
+            let answer = client.post_json("/tokenize", &none, whole.bytes()).await?;
             let tokens = answer["tokens"].as_array();
             client.parse_token_count(tokens.map(|tokens| tokens.len() as u64))
         }

@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     model::Usage,
-    provider::http::report::{count, kept, member, tokens, tool_calls},
+    provider::http::report::{count, kept, member, tool_calls, usage},
 };
 
 /// The usage report in Groq's extension field of an event.
@@ -41,13 +41,9 @@ pub(super) fn read(report: &RawValue, reasoning_outside: bool) -> Option<Usage> 
         input = input.saturating_add(sound);
     }
     Some(Usage {
-        input: tokens(input),
-        output: tokens(output),
-        reasoning: tokens(reasoning.min(output)),
-        cache_read: tokens(cache_read.min(input)),
-        cache_write: tokens(cache_write.min(input)),
         provider_tool_calls: tool_calls(report),
         provider_json: kept(report),
+        ..usage(input, output, reasoning, [cache_read, cache_write])
     })
 }
 

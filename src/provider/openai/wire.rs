@@ -12,16 +12,15 @@ use crate::provider::http::lenient::{LenientString, Number, Piece};
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub(super) enum Message<'a> {
-    /// Instructions.
-    System { content: Cow<'a, str> },
-    /// Instructions, for models that support the role.
-    Developer { content: Cow<'a, str> },
     /// A user message.
     User { content: UserContent<'a> },
     /// An assistant message.
     Assistant(Assistant<'a>),
     /// The result of a tool call.
     Tool { tool_call_id: &'a str, content: Cow<'a, str> },
+    /// Instructions. Some models support the role `developer` for them.
+    #[serde(untagged)]
+    Instructions { role: &'static str, content: Cow<'a, str> },
 }
 
 /// The content of a user message.

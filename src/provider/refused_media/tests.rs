@@ -147,13 +147,13 @@ fn a_refused_medium_is_remembered_for_its_model_and_the_oldest_is_forgotten() {
     let part = stored("image/png", PICTURE);
     let media = part.media().next().unwrap();
     assert_eq!(refused.reason("m", media), None);
-    refused.add(Key::of("m", media), "It is broken.");
+    refused.add(key("m", media), "It is broken.");
     assert_eq!(refused.reason("m", media).as_deref(), Some("It is broken."));
     assert_eq!(refused.reason("other", media), None);
     for number in 0..MAX_ENTRIES {
         let url = Source::Url(format!("https://example.org/{number}"));
         let part = self::part("image/png", url);
-        refused.add(Key::of("m", part.media().next().unwrap()), "No.");
+        refused.add(key("m", part.media().next().unwrap()), "No.");
     }
     assert_eq!(refused.reason("m", media), None);
 }

@@ -10,7 +10,7 @@ use super::{
     KIND,
     encode_options::EncodeOptions,
     hosted::{self, ClientCalls},
-    wire::{Content as Piece, Input, Message as Said, RawReasoning, Reasoning, Summary, Text},
+    wire::{Content as Piece, Input, Message as Said, Reasoning, Text},
 };
 use crate::{
     model::{CallId, Content, Contents, Media, Message, Part, ProviderItem, ToolCall, message::StoredPart},
@@ -131,9 +131,8 @@ impl<'a> Writer<'a> {
         };
         let shown = std::mem::take(&mut self.summary);
         let is_raw = metadata.get("raw") == Some(&Value::Bool(true));
-        let summary = shown.iter().map(|(_, text)| (*text).to_owned());
-        let summary = summary.filter(|text| !is_raw && !text.is_empty());
-        let summary = summary.map(|text| Summary::SummaryText { text }).collect();
+        let summary = shown.iter().filter(|(_, text)| !is_raw && !text.is_empty());
+        let summary = summary.map(|(_, text)| Piece::SummaryText { text: Cow::Borrowed(*text) }).collect();
         let item = Input::Reasoning(Reasoning {
             // The visible text belongs to the encrypted content, whatever its kind.
             id: word(&metadata, "id").map(str::to_owned),
@@ -246,7 +245,7 @@ impl<'a> Writer<'a> {
         let item = Input::Reasoning(Reasoning {
             id: None,
             summary: Vec::new(),
-            content: Some([RawReasoning::ReasoningText { text }]),
+            content: Some([Piece::ReasoningText { text: Cow::Owned(text) }]),
             encrypted_content: None,
         });
         self.push(item, parts, None);
@@ -281,7 +280,10 @@ fn plain(item: Input<'_>) -> Input<'_> {
     match item {
         Input::Message(Said { role, id: None, status, phase, content: Text::Several(pieces) }) => {
             let words = |piece| match piece {
-                Piece::InputText { text } | Piece::OutputText { text, .. } => text,
+                Piece::InputText { text }
+                | Piece::OutputText { text, .. }
+                | Piece::SummaryText { text }
+                | Piece::ReasoningText { text } => text,
                 Piece::Refusal { refusal } => refusal,
                 Piece::InputImage { .. } | Piece::InputFile { .. } => Cow::Borrowed(""),
             };

@@ -18,7 +18,7 @@ use crate::{
         Chunk, Finish, authorship,
         http::{
             Chunks, Decoded, Fault, classify,
-            lenient::{Piece, read},
+            lenient::{Piece, member, read},
             sse, stream,
         },
     },
@@ -111,9 +111,8 @@ impl Decoder {
         if let Some(error) = error {
             return Err(classify::error_fault(&error));
         }
-        let details = response.incomplete_details.as_deref();
-        let details: wire::IncompleteDetails = details.map(read).unwrap_or_default();
-        let detail = details.reason.0;
+        let details = response.incomplete_details;
+        let detail = details.map(|details| member(details.get(), "reason")).unwrap_or_default();
         let output = response.output.as_deref();
         let output: Vec<Box<RawValue>> = output.map(read).unwrap_or_default();
         self.items.finish(output, chunks)?;

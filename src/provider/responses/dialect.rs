@@ -1,7 +1,10 @@
 //! The differences between services that implement the Responses API, as a table, so that no other
 //! code inspects service names.
 
-use crate::provider::{call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule};
+use crate::{
+    model::service_rules::{CallIdRule, EncryptedReasoning},
+    provider::{discovery::Family, http::is_in_domain, rules::ReasoningRule},
+};
 
 /// The call ids that all services accept.
 pub(super) const CALL_IDS: CallIdRule = CallIdRule::Short;
@@ -48,18 +51,6 @@ pub struct Dialect {
     pub list: Option<Family>,
     /// The media that the service accepts. Whether a model accepts them is a separate question.
     pub media: MediaSupport,
-}
-
-/// The models for which encrypted reasoning is requested. Some services reject the request for
-/// models that do not reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EncryptedReasoning {
-    Always,
-    /// Models that are known to reason.
-    Reasoning,
-    /// No model. Only text and calls are sent back: the service rejects other items without the
-    /// reasoning that they were generated with.
-    Never,
 }
 
 impl Dialect {

@@ -2,34 +2,39 @@
 
 use super::{dialect::CALL_IDS, encode_options::EncodeOptions, input, options, wire};
 use crate::{
-    model::{Prompt, Tool, derive},
-    provider::{body::Body, call_ids::CallIdMap, inserted},
+    model::{Prompt, PromptFormat, PromptNote, Tool, derive},
+    provider::{
+        Request,
+        body::{self, Body},
+        call_ids::CallIdMap,
+        inserted,
+    },
 };
 
 /// Instructions for a service that requires some, if the prompt has none.
 const NO_INSTRUCTIONS: &str = "You are a helpful assistant.";
 
-/// The body of the request for a prompt. The service is requested not to store it.
-pub fn body(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
-    let mut body = content(prompt, form);
+/// The request for a prompt. The service is requested not to store it.
+pub fn request(prompt: &Prompt, form: EncodeOptions<'_>) -> Request {
+    let (mut body, left_out) = content(prompt, form);
     body.set("stream", true);
     body.set("store", false);
     if form.dialect.cache_key {
         body.set_some("prompt_cache_key", cache_key(prompt));
     }
     options::write(&mut body, prompt, form);
-    body.bytes()
+    Request { shape: PromptFormat::OpenAiResponses, body: body.bytes(), left_out }
 }
 
 /// The body of the request for a token count.
 pub(super) fn count_request(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
-    let mut body = content(prompt, form);
+    let (mut body, _) = content(prompt, form);
     options::write_counted(&mut body, prompt, form);
     body.bytes()
 }
 
-/// Encodes what the model reads, without the generation settings.
-fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
+/// Encodes what the model reads, without the generation settings. Also returns what was left out.
+fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> (Body, Vec<PromptNote>) {
     let ids = CallIdMap::of(prompt.transcript.messages(), CALL_IDS);
     let mut body = Body::default();
     body.set("model", &prompt.model);
@@ -39,17 +44,14 @@ fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
     } else if form.dialect.needs_instructions {
         body.set("instructions", NO_INSTRUCTIONS);
     }
-    body.set("input", input::items(prompt, form, &ids));
-    let host = prompt.tools.iter().map(tool);
-    let own = prompt.provider_tools.iter();
-    let own = own.filter_map(|json| serde_json::from_str(json).ok().map(wire::Tool::Provider));
-    let tools: Vec<wire::Tool<'_>> = host.chain(own).collect();
-    body.set_some("tools", Some(tools).filter(|tools| !tools.is_empty()));
-    body
+    let (items, left_out) = input::items(prompt, form, &ids);
+    body.set("input", items);
+    body.set_list("tools", body::tools(prompt.tools.iter().map(tool), prompt));
+    (body, left_out)
 }
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {
-    wire::Tool::Host {
+    wire::Tool {
         kind: "function",
         name: &tool.name,
         description: &tool.description,

@@ -10,15 +10,15 @@ use crate::{
     },
     provider::{
         authorship,
-        body::Body,
-        foreign::{self, Exporter, MediaLocation, plain},
+        body::{Body, plain},
+        foreign::{self, Exporter, MediaLocation, named},
         inputs::{self, Input},
     },
 };
 
 /// Converts a message.
 pub(crate) fn write(writing: &mut Exporter<'_>, text_calls: &CustomCalls) -> Vec<Box<RawValue>> {
-    match writing.role() {
+    match writing.message.role {
         Role::System => spoken("developer", writing),
         Role::User => spoken("user", writing),
         Role::Assistant => answer(writing),
@@ -206,7 +206,7 @@ fn input_text(text: &str) -> Value {
 }
 
 fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> Value {
-    let mut piece = match (writing.media_location(position, media), media.kind()) {
+    let piece = match (writing.media_location(position, media), media.kind()) {
         (None, _) => return input_text(UNSUPPORTED_TEXT),
         (Some(place), Kind::Image) => {
             let url = place.url(media);
@@ -219,8 +219,5 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> 
             MediaLocation::Url(url) => json!({"type": "input_file", "file_url": url}),
         },
     };
-    if !media.filename.is_empty() {
-        piece["filename"] = json!(media.filename);
-    }
-    piece
+    named(piece, "filename", media)
 }

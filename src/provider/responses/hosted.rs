@@ -8,7 +8,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     model::{NewContent, ProviderItem},
     provider::{
-        generated_image,
+        authorship, generated_image,
         http::lenient::{self, member},
     },
 };
@@ -17,20 +17,12 @@ use crate::{
 /// response.
 const MAX_ITEM_BYTES: usize = 256 << 10;
 
-/// Limit on the characters of a title.
-const MAX_TITLE_CHARS: usize = 200;
-
 /// Creates a provider item.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
     let item = lenient::value(raw.get()).unwrap_or_default();
     let title = title(kind, &item);
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
-    ProviderItem {
-        provider: String::new(),
-        kind: kind.to_owned(),
-        json: kept(raw, item),
-        title: title.chars().take(MAX_TITLE_CHARS).collect(),
-    }
+    authorship::item(kind, kept(raw, item), &title)
 }
 
 /// The kind of an item with an image.

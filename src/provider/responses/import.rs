@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 
 use super::{KIND, citation::citation, hosted};
 use crate::{
-    model::Role,
+    model::{Role, ToolOutcome},
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome, ForeignPart as Part, Importer,
-        Node, Object, PDF, PICTURE, at_url, from_data_or_url,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignPart as Part, Importer, Node, Object, PDF, PICTURE,
+        at_url, from_data_or_url,
     },
 };
 
@@ -42,12 +42,12 @@ pub(crate) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) {
             ("message", "user") => {
                 answer.finish(reading);
                 let parts = item.parts("content", input_part, reading);
-                reading.add(item.at(), Role::User, parts);
+                reading.add(&item.at, Role::User, parts);
             }
             ("message", "system" | "developer") => {
                 answer.finish(reading);
                 let parts = item.parts("content", input_part, reading);
-                reading.add(item.at(), Role::System, parts);
+                reading.add(&item.at, Role::System, parts);
             }
             ("message", "") => reading.note(item.path("role"), FlawKind::Missing, "must be set"),
             ("message", other) => {
@@ -56,7 +56,7 @@ pub(crate) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) {
             ("function_call_output" | "custom_tool_call_output", _) => {
                 answer.finish(reading);
                 let part = result(&item, reading);
-                reading.add(item.at(), Role::Tool, vec![part]);
+                reading.add(&item.at, Role::Tool, vec![part]);
             }
             ("reasoning", _) => answer.reasoning(&item, reading),
             ("function_call", _) => answer.call(&item, reading),
@@ -94,7 +94,7 @@ impl PendingResponse {
 
     fn begin(&mut self, item: &Object<'_>) {
         if self.parts.is_empty() {
-            item.at().clone_into(&mut self.at);
+            item.at.clone_into(&mut self.at);
         }
     }
 
@@ -137,7 +137,7 @@ impl PendingResponse {
             for piece in item.objects(name, reading) {
                 let text = piece.string("text", reading);
                 if !text.is_empty() {
-                    shown.push(Part::reasoning(piece.at(), text));
+                    shown.push(Part::reasoning(&piece.at, text));
                     if is_raw {
                         own.insert("raw".to_owned(), Value::Bool(true));
                     }
@@ -149,7 +149,7 @@ impl PendingResponse {
         } else {
             own.insert("encrypted_content".to_owned(), Value::String(encrypted));
             let last = shown.pop();
-            let last = last.unwrap_or_else(|| Part::reasoning(item.at(), String::new()));
+            let last = last.unwrap_or_else(|| Part::reasoning(&item.at, String::new()));
             shown.push(last.with_metadata(KIND, own));
         }
         self.parts.extend(shown);
@@ -161,9 +161,9 @@ impl PendingResponse {
         let mut own = self.names(item, reading);
         let caller = item.get("caller").map(|caller| caller.value());
         own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
-        let content =
-            Content::Call { id: item.required("call_id", reading), name: item.required("name", reading), arguments };
-        self.parts.push(Part::new(item.at(), content).with_metadata(KIND, own));
+        let id = item.required("call_id", reading);
+        let call = Part::call(&item.at, id, item.required("name", reading), arguments);
+        self.parts.push(call.with_metadata(KIND, own));
     }
 
     /// Reads a custom tool call. Its text input becomes the `input` argument.
@@ -171,18 +171,16 @@ impl PendingResponse {
         self.begin(item);
         let mut own = self.names(item, reading);
         own.insert("type".to_owned(), json!("custom_tool_call"));
-        let content = Content::Call {
-            id: item.required("call_id", reading),
-            name: item.required("name", reading),
-            arguments: json!({"input": item.string("input", reading)}).to_string(),
-        };
-        self.parts.push(Part::new(item.at(), content).with_metadata(KIND, own));
+        let id = item.required("call_id", reading);
+        let name = item.required("name", reading);
+        let arguments = json!({"input": item.string("input", reading)}).to_string();
+        self.parts.push(Part::call(&item.at, id, name, arguments).with_metadata(KIND, own));
     }
 
     fn hosted(&mut self, item: &Object<'_>, kind: &str) {
         self.begin(item);
-        let read = hosted::item(kind, item.raw());
-        self.parts.push(Part::item(item.at(), read, None));
+        let read = hosted::item(kind, item.raw);
+        self.parts.push(Part::item(&item.at, read, None));
     }
 }
 
@@ -192,7 +190,7 @@ fn answered(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
         "output_text" | "input_text" | "text" => written(piece, reading),
         "refusal" => {
             let words = piece.string("refusal", reading);
-            (!words.is_empty()).then(|| Part::new(piece.at(), Content::Refusal(words)))
+            (!words.is_empty()).then(|| Part::new(&piece.at, Content::Refusal(words)))
         }
         _ => reading.unknown_type(piece, "output_text or refusal"),
     }
@@ -202,8 +200,8 @@ fn answered(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
 fn written(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let text = piece.string("text", reading);
     let sources = piece.elements("annotations", reading);
-    let citations = sources.iter().map(|it| citation(it.raw(), &text, 0));
-    Some(Part { citations: citations.collect(), ..Part::text(piece.at(), text)? })
+    let citations = sources.iter().map(|it| citation(it.raw, &text, 0));
+    Some(Part { citations: citations.collect(), ..Part::text(&piece.at, text)? })
 }
 
 /// Reads a content of a user message, a system message or a tool result.
@@ -214,7 +212,7 @@ fn input_part(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
         "input_file" => file(piece, reading),
         _ => reading.unknown_type(piece, "input_text, input_image or input_file"),
     };
-    media.map(|media| Part::media(piece.at(), media))
+    media.map(|media| Part::media(&piece.at, media))
 }
 
 fn picture(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
@@ -241,7 +239,7 @@ fn file(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> 
 fn result(item: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let call = item.required("call_id", reading);
     let given = item.parts("output", input_part, reading);
-    Part::result(item.at(), call, given, Outcome::Success)
+    Part::result(&item.at, call, given, ToolOutcome::Success)
 }
 
 #[cfg(test)]

@@ -9,41 +9,65 @@ use super::{
     wire::{Content as Piece, Input, Message as Said, Text},
 };
 use crate::{
-    model::{CallId, Contents, Message, Prompt, Role, ToolResult, transcript},
+    model::{CallId, Content, Contents, Message, Prompt, PromptNote, Role, ToolResult, transcript},
     provider::{
         call_ids::CallIdMap,
+        call_names,
         inputs::{self, Input as Given},
         inserted::{failure_text, origin_note, result_text},
+        omissions,
     },
 };
 
-/// Encodes all messages as items.
-pub(super) fn items<'a>(prompt: &'a Prompt, form: EncodeOptions<'_>, ids: &'a CallIdMap) -> Vec<Input<'a>> {
+/// Encodes all messages as items. Also returns what was left out, in order.
+pub(super) fn items<'a>(
+    prompt: &'a Prompt,
+    form: EncodeOptions<'_>,
+    ids: &'a CallIdMap,
+) -> (Vec<Input<'a>>, Vec<PromptNote>) {
     let stored = prompt.transcript.messages();
     let contents = &prompt.contents;
     let custom = custom_calls(stored, &prompt.model, form);
     let loop_begins = transcript::loop_begins(stored);
     let mut items = Vec::new();
+    let mut notes = Vec::new();
     for (at, message) in stored.iter().enumerate() {
         match message.role {
-            Role::System => {
-                let role = match form.dialect.developer_role {
-                    true => "developer",
-                    false => "system",
+            Role::System | Role::User => {
+                let role = match (message.role, form.dialect.developer_role) {
+                    (Role::System, true) => "developer",
+                    (Role::System, false) => "system",
+                    (_, _) => "user",
                 };
-                items.extend(input_message(role, message, contents));
+                let written = input_message(role, message, contents);
+                notes.extend(written.is_none().then(|| omissions::message(message)));
+                items.extend(written);
             }
-            Role::User => items.extend(input_message("user", message, contents)),
             Role::Assistant => {
                 let own = form.is_own(&prompt.model, message);
-                let EncodedResponse { items: written, .. } =
+                let EncodedResponse { items: written, left_out } =
                     answer(message, (own, at > loop_begins), form, (ids, contents));
+                if written.is_empty() {
+                    notes.push(omissions::message(message));
+                } else {
+                    notes.extend(left_out.into_iter().map(|at| note(message, at)));
+                    notes.extend(omissions::names(message, call_names::MAX_NAME_CHARS));
+                }
                 items.extend(written);
             }
             Role::Tool => items.extend(results(message, contents, &custom, form, ids)),
         }
     }
-    items
+    (items, notes)
+}
+
+/// Notes that the part at this index is not sent.
+fn note(message: &Message, at: usize) -> PromptNote {
+    let part = message.parts.get(at).map(|stored| &stored.part.content);
+    let is_item = matches!(part, Some(Content::ProviderItem(_) | Content::Media(_)));
+    let why =
+        if is_item { "The item can be sent back only to the model that generated it." } else { omissions::REASONING };
+    omissions::part(message, at, why)
 }
 
 /// The custom tool calls, whose input is a text, of the model that is called.
@@ -53,7 +77,7 @@ fn custom_calls<'a>(stored: &'a [Message], model: &str, form: EncodeOptions<'_>)
 }
 
 /// Encodes a user or system message. Returns `None` if it is empty.
-pub(super) fn input_message<'a>(role: &'static str, message: &'a Message, contents: &Contents) -> Option<Input<'a>> {
+fn input_message<'a>(role: &'static str, message: &'a Message, contents: &Contents) -> Option<Input<'a>> {
     let pieces = inputs::of_message(message).map(|given| piece(given, contents));
     let pieces: Vec<Piece<'a>> = pieces.collect();
     (!pieces.is_empty()).then(|| message_item(role, pieces))

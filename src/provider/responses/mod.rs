@@ -18,7 +18,6 @@ mod input;
 mod item_calls;
 mod items;
 mod media;
-mod omitted;
 mod options;
 mod order;
 mod rules;

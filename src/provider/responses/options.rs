@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{
-    KIND,
-    dialect::{Dialect, EncryptedReasoning},
-    encode_options::EncodeOptions,
-};
+use super::{KIND, dialect::Dialect, encode_options::EncodeOptions};
 use crate::{
     model::{
         Generation, Prompt,
         generation::{ReasoningEffort, Setting, Unsupported, UpTo},
+        service_rules::EncryptedReasoning,
     },
     provider::{
         ModelInfo,

@@ -18,14 +18,13 @@ use super::{
     dialect::{self, Dialect},
     encode,
     encode_options::EncodeOptions,
-    media, omitted, options, rules,
+    media, options, rules,
 };
 use crate::{
-    model::{DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported},
+    model::{DeclaredModel, Generation, Media, Prompt, Role, generation::Unsupported},
     provider::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream, Rules,
         connection::Connection,
-        error::Kind,
         http::{Call, Settings, SetupError, retried},
         model_names::ModelNames,
     },
@@ -81,7 +80,7 @@ impl Responses {
         let model = self.connection.models.model(model);
         EncodeOptions {
             dialect: &self.dialect,
-            provider: &self.connection.name,
+            provider: self.connection.client.provider(),
             reasons: model.is_some_and(|model| options::is_reasoning_model(&model)),
             summaries: self.summaries.load(Ordering::Relaxed),
             with_own_items: true,
@@ -98,7 +97,7 @@ impl Responses {
         let call = Call {
             path: format!("{PATH}{}", self.query),
             headers: HeaderMap::new(),
-            body: encode::body(&prompt, form),
+            body: encode::request(&prompt, form).body,
         };
         let client = self.connection.client.clone();
         let provider = self.clone();
@@ -192,7 +191,7 @@ impl Provider for Responses {
     }
 
     fn request(&self, prompt: &Prompt) -> Option<Request> {
-        Some(written(prompt, self.form(&prompt.model)))
+        Some(encode::request(prompt, self.form(&prompt.model)))
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
@@ -211,20 +210,12 @@ pub(crate) fn request(prompt: &Prompt) -> Request {
         summaries: true,
         with_own_items: true,
     };
-    written(prompt, form)
-}
-
-fn written(prompt: &Prompt, form: EncodeOptions<'_>) -> Request {
-    Request {
-        shape: PromptFormat::OpenAiResponses,
-        body: encode::body(prompt, form),
-        left_out: omitted::omitted(prompt, form),
-    }
+    encode::request(prompt, form)
 }
 
 /// Whether the service rejected the request because it asks for summaries.
 fn refuses_summaries(error: &Error) -> bool {
-    says(error, &["reasoning summar", "reasoning.summary"])
+    error.rejects(&[], &["reasoning summar", "reasoning.summary"])
 }
 
 /// Whether the service rejected its own items: encrypted for another account, or without the items
@@ -240,10 +231,5 @@ fn refuses_own(error: &Error) -> bool {
         "was not found or has expired",
         "item with id 'rs_",
     ];
-    error.code == "invalid_encrypted_content" || says(error, &words)
-}
-
-fn says(error: &Error, words: &[&str]) -> bool {
-    let message = error.message.to_ascii_lowercase();
-    error.kind == Kind::BadRequest && words.iter().any(|words| message.contains(words))
+    error.code == "invalid_encrypted_content" || error.rejects(&[], &words)
 }

@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     model::Usage,
-    provider::http::report::{count, kept, tokens, tool_calls},
+    provider::http::report::{count, kept, tokens, tool_calls, usage},
 };
 
 /// The usage in a report. Returns `None` if it reports nothing.
@@ -15,17 +15,13 @@ pub(super) fn read(report: &RawValue) -> Option<Usage> {
     if input.is_none() && output.is_none() {
         return None;
     }
-    let input = input.unwrap_or(0);
-    let output = output.unwrap_or(0);
-    let part_of = |whole: u64, path: &str| tokens(number(path).unwrap_or(0).min(whole));
+    let part = |path: &str| number(path).unwrap_or(0);
+    let reasoning = part("/output_tokens_details/reasoning_tokens");
+    let cached = ["cached_tokens", "cache_write_tokens"].map(|name| part(&format!("/input_tokens_details/{name}")));
     Some(Usage {
-        input: tokens(input),
-        output: tokens(output),
-        reasoning: part_of(output, "/output_tokens_details/reasoning_tokens"),
-        cache_read: part_of(input, "/input_tokens_details/cached_tokens"),
-        cache_write: part_of(input, "/input_tokens_details/cache_write_tokens"),
         provider_tool_calls: tool_calls(report),
         provider_json: kept(report),
+        ..usage(input.unwrap_or(0), output.unwrap_or(0), reasoning, cached)
     })
 }
 

@@ -30,7 +30,6 @@ pub(super) struct Event {
     pub(super) refusal: Option<Box<RawValue>>,
     pub(super) arguments: Option<Box<RawValue>>,
     pub(super) input: Option<Box<RawValue>>,
-    pub(super) part: Option<Box<RawValue>>,
     pub(super) annotation: Option<Box<RawValue>>,
     pub(super) item: Option<Box<RawValue>>,
     pub(super) response: Option<Box<RawValue>>,
@@ -49,13 +48,6 @@ pub(super) struct Response {
     pub(super) incomplete_details: Option<Box<RawValue>>,
     pub(super) usage: Option<Box<RawValue>>,
     pub(super) output: Option<Box<RawValue>>,
-}
-
-/// Why a response is incomplete.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct IncompleteDetails {
-    pub(super) reason: LenientString,
 }
 
 /// An item of a response, with the fields of all item types that are read.
@@ -108,7 +100,7 @@ pub(super) enum Input<'a> {
     /// A message item.
     Message(Message<'a>),
     /// Reasoning of the model that is called.
-    Reasoning(Reasoning),
+    Reasoning(Reasoning<'a>),
     /// A call of a function tool.
     FunctionCall {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,28 +144,14 @@ pub(super) struct Message<'a> {
 
 /// Reasoning that is sent back.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Reasoning {
+pub(super) struct Reasoning<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
-    pub(super) summary: Vec<Summary>,
+    pub(super) summary: Vec<Content<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) content: Option<[RawReasoning; 1]>,
+    pub(super) content: Option<[Content<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) encrypted_content: Option<String>,
-}
-
-/// Unencrypted reasoning.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum RawReasoning {
-    ReasoningText { text: String },
-}
-
-/// A part of a summary.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Summary {
-    SummaryText { text: String },
 }
 
 /// A text, or a list of contents.
@@ -184,7 +162,7 @@ pub(super) enum Text<'a> {
     Several(Vec<Content<'a>>),
 }
 
-/// A content of a message or a result.
+/// A content of a message, of a result or of reasoning.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Content<'a> {
@@ -196,6 +174,10 @@ pub(super) enum Content<'a> {
         /// A required field.
         annotations: [(); 0],
     },
+    /// A part of a summary of reasoning.
+    SummaryText { text: Cow<'a, str> },
+    /// Unencrypted reasoning.
+    ReasoningText { text: Cow<'a, str> },
     /// A refusal that the model wrote.
     Refusal { refusal: Cow<'a, str> },
     /// An image by URL, possibly a `data:` URL.
@@ -218,22 +200,16 @@ impl<'a> Content<'a> {
     }
 }
 
-/// A tool in a request.
+/// A host tool in a request.
 #[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(super) enum Tool<'a> {
-    /// A host tool.
-    Host {
-        #[serde(rename = "type")]
-        kind: &'static str,
-        name: &'a str,
-        #[serde(skip_serializing_if = "str::is_empty")]
-        description: &'a str,
-        /// The schema as the host wrote it.
-        parameters: &'a RawValue,
-        /// Always set, because the service defaults to strict schemas.
-        strict: bool,
-    },
-    /// A server tool, as the host wrote it.
-    Provider(&'a RawValue),
+pub(super) struct Tool<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) description: &'a str,
+    /// The schema as the host wrote it.
+    pub(super) parameters: &'a RawValue,
+    /// Always set, because the service defaults to strict schemas.
+    pub(super) strict: bool,
 }

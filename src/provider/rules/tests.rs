@@ -10,10 +10,11 @@ use crate::{
     model::{
         CallId, Content, Message, ModelResponse, Part, Prompt, Role, ToolCall, ToolOutcome, ToolResult,
         generation::ToolChoice,
+        service_rules::{EffortForm, EncryptedReasoning, ReasoningBack, ReasoningField, SignedReasoning},
     },
     provider::{
         ModelInfo, Provider,
-        anthropic::{self, Anthropic},
+        anthropic::Anthropic,
         gemini::Gemini,
         http::Settings,
         openai::{OpenAi, dialect as chat, rules::KIND_FOR_REASONING_WITH_TOOLS},
@@ -69,11 +70,13 @@ impl Case {
 
 /// Every dialect, and gateways with combinations of rules that no dialect has.
 fn chat_dialects() -> Vec<chat::Dialect> {
-    let gateways = [chat::ReasoningField::Content, chat::ReasoningField::Reasoning].into_iter().flat_map(|field| {
-        [chat::ReasoningKept::InLoop, chat::ReasoningKept::WhileCalls].map(|kept| chat::Dialect {
-            reasoning_back: chat::ReasoningBack::Text { field, kept, placeholder: true },
+    let gateways = [ReasoningField::ReasoningContent, ReasoningField::Reasoning].into_iter().flat_map(|field| {
+        [ReasoningBack::InLoop, ReasoningBack::WhileCalls].map(|kept| chat::Dialect {
+            reasoning_back: kept,
+            reasoning_field: field,
+            reasoning_placeholder: true,
             own_call_ids: true,
-            effort: chat::EffortForm::Listed,
+            effort: EffortForm::Listed,
             max_stops: Some(2),
             ..chat::COMPATIBLE
         })
@@ -99,7 +102,7 @@ fn cases() -> Vec<Case> {
             cases.push(Case::new(dialect.name, Arc::clone(&provider), model));
         }
     }
-    let never = responses::Dialect { encrypted_reasoning: responses::EncryptedReasoning::Never, ..responses::OPENAI };
+    let never = responses::Dialect { encrypted_reasoning: EncryptedReasoning::Never, ..responses::OPENAI };
     for dialect in responses::DIALECTS.iter().chain([&never]) {
         let provider = Responses::new("main", Settings::nowhere(), dialect, BTreeMap::new());
         let provider: Arc<dyn Provider> = Arc::new(provider.expect("a provider"));
@@ -108,12 +111,7 @@ fn cases() -> Vec<Case> {
             cases.push(Case::new(&name, Arc::clone(&provider), model));
         }
     }
-    let said = [
-        None,
-        Some(anthropic::ReasoningBack::Never),
-        Some(anthropic::ReasoningBack::Signed),
-        Some(anthropic::ReasoningBack::SignedOrNot),
-    ];
+    let said = [None, Some(SignedReasoning::Never), Some(SignedReasoning::Signed), Some(SignedReasoning::Unsigned)];
     for reasoning in said {
         let provider = Anthropic::new("main", Settings::nowhere(), BTreeMap::new()).expect("a provider");
         let provider: Arc<dyn Provider> = Arc::new(provider.with_reasoning_back(reasoning));

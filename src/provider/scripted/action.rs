@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     echo,
-    file::{ActionFile, CallFile, ErrorFile, FinishFile, ReasonFile, RepeatFile, True, UsageFile, Verb},
+    file::{ActionFile, CallFile, ErrorFile, FinishFile, ReasonFile, RepeatFile, True, Verb},
     script_context::{Pick, ScriptContext},
     template::Template,
 };
@@ -31,16 +31,16 @@ pub(super) struct Pace {
 
 /// An action of a step.
 #[derive(Debug)]
-pub(super) enum Action {
+pub(super) enum Action<Text = Source, Name = Template, Failure = ErrorFile> {
     /// Streams a text, or a call with its arguments.
     Stream {
         output: Output,
-        text: Source,
+        text: Text,
         pace: Pace,
     },
     Delay(Duration),
-    WaitFor(Template),
-    Fail(ErrorFile),
+    WaitFor(Name),
+    Fail(Failure),
     Finish {
         reason: Option<FinishReason>,
         usage: UsageReport,
@@ -48,6 +48,9 @@ pub(super) enum Action {
     Break,
     Stall,
 }
+
+/// An action rendered for one prompt.
+pub(super) type RenderedAction = Action<String, String, Error>;
 
 /// What a streamed text is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,18 +86,6 @@ pub(super) enum UsageReport {
     Fixed(Option<Usage>),
 }
 
-/// An action rendered for one prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RenderedAction {
-    Stream { output: Output, text: String, pace: Pace },
-    Delay(Duration),
-    WaitFor(String),
-    Fail(Error),
-    Finish { reason: Option<FinishReason>, usage: UsageReport },
-    Break,
-    Stall,
-}
-
 impl Pace {
     /// Validates the two fields. A missing one is taken from `below`. An error names the field.
     pub(super) fn check(
@@ -123,28 +114,31 @@ impl Action {
                 Err("an action must have one verb, such as text or tool_call".to_owned())
             };
         };
+        let stream = |(output, text)| Self::Stream { output, text, pace };
+        let say = |kind, text: &str| -> Result<_, String> {
+            Ok((Output::Text(kind), Source::Template(Template::parse(text, picks)?)))
+        };
+        let action = match verb {
+            Verb::Text(text) => stream(say(TextKind::Text, &text)?),
+            Verb::Reasoning(text) => stream(say(TextKind::Reasoning, &text)?),
+            Verb::Refusal(text) => stream(say(TextKind::Refusal, &text)?),
+            Verb::Repeat(repeat) => stream(check_repeat(repeat)?),
+            Verb::EchoPrompt(True) => stream((Output::Text(TextKind::Text), Source::Echo)),
+            Verb::ToolCall(call) => stream(check_call(call, picks)?),
+            Verb::WaitFor(name) => Self::WaitFor(Template::parse(&name, picks)?),
+            Verb::Error(file) => Self::Fail(file),
+            Verb::Finish(FinishFile { reason, usage }) => Self::Finish {
+                reason: reason.map(ReasonFile::into_reason),
+                usage: usage.map_or(UsageReport::Estimated, UsageReport::Fixed),
+            },
+            Verb::EndWithoutFinish(True) => Self::Break,
+            Verb::Stall(True) => Self::Stall,
+        };
         let is_paced = delay_ms.is_some() || chunk_chars.is_some();
-        if is_paced && !verb.streams() {
+        if is_paced && !matches!(action, Self::Stream { .. }) {
             return Err("delay_ms and chunk_chars are allowed only for actions that stream".to_owned());
         }
-        let say = |kind, text: &str| {
-            let text = Source::Template(Template::parse(text, picks)?);
-            Ok((Output::Text(kind), text))
-        };
-        let (output, text) = match verb {
-            Verb::Text(text) => say(TextKind::Text, &text),
-            Verb::Reasoning(text) => say(TextKind::Reasoning, &text),
-            Verb::Refusal(text) => say(TextKind::Refusal, &text),
-            Verb::Repeat(repeat) => check_repeat(repeat),
-            Verb::EchoPrompt(True) => Ok((Output::Text(TextKind::Text), Source::Echo)),
-            Verb::ToolCall(call) => check_call(call, picks),
-            Verb::WaitFor(name) => return Ok(Self::WaitFor(Template::parse(&name, picks)?)),
-            Verb::Error(file) => return Ok(Self::Fail(file)),
-            Verb::Finish(finish) => return Ok(Self::check_finish(finish)),
-            Verb::EndWithoutFinish(True) => return Ok(Self::Break),
-            Verb::Stall(True) => return Ok(Self::Stall),
-        }?;
-        Ok(Self::Stream { output, text, pace })
+        Ok(action)
     }
 
     /// Whether no action can follow.
@@ -171,13 +165,6 @@ impl Action {
             Self::Stall => RenderedAction::Stall,
         };
         Some(act)
-    }
-
-    /// Converts a finish action from a file.
-    fn check_finish(finish: FinishFile) -> Self {
-        let FinishFile { reason, usage } = finish;
-        let usage = usage.map_or(UsageReport::Estimated, |given| UsageReport::Fixed(given.map(UsageFile::into_usage)));
-        Self::Finish { reason: reason.map(ReasonFile::into_reason), usage }
     }
 }
 
@@ -234,18 +221,6 @@ impl ErrorFile {
             retry_after: self.retry_after_ms.map(Duration::from_millis),
             ..Error::new(self.kind, provider, self.message())
         })
-    }
-}
-
-impl Verb {
-    /// Whether the output is streamed in chunks.
-    fn streams(&self) -> bool {
-        match self {
-            Self::Text(_) | Self::Reasoning(_) | Self::Refusal(_) => true,
-            Self::Repeat(_) | Self::EchoPrompt(True) | Self::ToolCall(_) => true,
-            Self::WaitFor(_) | Self::Error(_) | Self::Finish(_) => false,
-            Self::EndWithoutFinish(True) | Self::Stall(True) => false,
-        }
     }
 }
 

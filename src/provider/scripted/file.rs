@@ -144,7 +144,7 @@ pub(super) struct FinishFile {
     pub(super) reason: Option<ReasonFile>,
     /// Missing: estimated. Null: none is reported.
     #[serde(default, deserialize_with = "present")]
-    pub(super) usage: Option<Option<UsageFile>>,
+    pub(super) usage: Option<Option<Usage>>,
 }
 
 /// The finish reasons.
@@ -162,14 +162,16 @@ pub(super) enum ReasonFile {
 
 /// The reported usage, in tokens.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct UsageFile {
-    pub(super) input: u32,
-    pub(super) output: u32,
-    pub(super) reasoning: u32,
-    pub(super) cache_read: u32,
-    pub(super) cache_write: u32,
-    pub(super) provider_tool_calls: u32,
+#[serde(remote = "Usage", deny_unknown_fields, default)]
+struct UsageFile {
+    input: u32,
+    output: u32,
+    reasoning: u32,
+    cache_read: u32,
+    cache_write: u32,
+    provider_tool_calls: u32,
+    #[serde(skip)]
+    provider_json: String,
 }
 
 impl ActionFile {
@@ -232,24 +234,12 @@ impl ReasonFile {
     }
 }
 
-impl UsageFile {
-    /// Converts to the type of the model layer.
-    pub(super) fn into_usage(self) -> Usage {
-        Usage {
-            input: self.input,
-            output: self.output,
-            reasoning: self.reasoning,
-            cache_read: self.cache_read,
-            cache_write: self.cache_write,
-            provider_tool_calls: self.provider_tool_calls,
-            provider_json: String::new(),
-        }
-    }
-}
-
 /// Distinguishes a null field from a missing one.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<UsageFile>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Usage>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Given(#[serde(with = "UsageFile")] Usage);
+    let given = Option::<Given>::deserialize(deserializer)?;
+    Ok(Some(given.map(|Given(usage)| usage)))
 }
 
 /// The default context window of a script, in tokens.

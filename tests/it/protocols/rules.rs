@@ -5,12 +5,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
+    model::service_rules::{ReasoningBack, ReasoningField},
     pb::{self, ReasoningEffort, part::Content, tool_choice::Choice},
     provider::{
         Provider,
         anthropic::Anthropic,
         gemini::Gemini,
-        openai::dialect::{DIALECTS, Dialect, ReasoningBack, ReasoningField},
+        openai::dialect::{DIALECTS, Dialect},
         responses::{Responses, dialect as of_responses},
     },
 };
@@ -66,12 +67,12 @@ impl Speaks {
 
 /// A response of Chat Completions.
 fn chat(dialect: &Dialect, thought: &str, text: &str, calls: &[&str]) -> Reply {
-    let thinking = match dialect.reasoning_back {
-        ReasoningBack::Details => json!({"reasoning_details": [{
+    let thinking = match (dialect.reasoning_back, dialect.reasoning_field) {
+        (ReasoningBack::Details, _) => json!({"reasoning_details": [{
             "type": "reasoning.text", "text": thought, "signature": "ours", "index": 0,
         }]}),
-        ReasoningBack::Text { field: ReasoningField::Reasoning, .. } => json!({"reasoning": thought}),
-        ReasoningBack::Text { .. } | ReasoningBack::Never => json!({"reasoning_content": thought}),
+        (ReasoningBack::InLoop | ReasoningBack::WhileCalls, ReasoningField::Reasoning) => json!({"reasoning": thought}),
+        (_, _) => json!({"reasoning_content": thought}),
     };
     let mut deltas = Vec::new();
     if !thought.is_empty() {

@@ -25,6 +25,7 @@ pub mod price;
 pub mod prompt;
 pub mod queue;
 pub mod quota;
+pub mod service_rules;
 pub mod tally;
 pub mod tool;
 pub mod transcript;

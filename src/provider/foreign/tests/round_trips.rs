@@ -186,7 +186,7 @@ pub(super) fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
 pub(super) fn recorded(case: Case) -> Vec<(String, Vec<Part>)> {
     let answers = match case.recorded {
         "openai_chat" => {
-            recordings::answers(case.recorded, |_| openai::decode::Decoder::new(&openai::dialect::COMPATIBLE))
+            recordings::answers(case.recorded, |_| openai::decode::Decoder::new(&openai::dialect::COMPATIBLE, None))
         }
         "anthropic" => recordings::answers(case.recorded, |_| provider::anthropic::decode::Decoder::new(None)),
         "openai_responses" => recordings::answers(case.recorded, |_| {

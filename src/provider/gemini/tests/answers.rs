@@ -18,7 +18,7 @@ use crate::{
 const DIALECT: &str = "gemini";
 
 fn decoder(_: &str) -> Decoder {
-    Decoder::new()
+    Decoder::default()
 }
 
 /// Serializes payloads as a stream.
@@ -28,7 +28,7 @@ fn stream(payloads: &[Value]) -> String {
 }
 
 fn outcome(payloads: &[Value]) -> DecodeOutcome {
-    decode(Decoder::new(), [stream(payloads).as_bytes()])
+    decode(Decoder::default(), [stream(payloads).as_bytes()])
 }
 
 fn fault(payloads: &[Value]) -> Fault {
@@ -86,7 +86,7 @@ fn an_answer_without_a_reason_for_its_end_is_an_error() {
     let whole = stream(&[said, ends("STOP")]);
     let reason = whole.find("finishReason").expect("a reason");
     for cut in 0..reason {
-        let (_, result) = decode(Decoder::new(), [&whole.as_bytes()[..cut]]);
+        let (_, result) = decode(Decoder::default(), [&whole.as_bytes()[..cut]]);
         let fault = result.expect_err("cut off");
         assert_eq!(fault.kind, Kind::Broken, "cut off at {cut}");
     }
@@ -356,7 +356,7 @@ fn half_of_a_character_is_joined_with_its_other_half() {
     };
     let end = stream(&[ends("STOP")]);
     let body = [half("a\\ud83d"), half("\\ude00b"), end].concat();
-    let (chunks, result) = decode(Decoder::new(), [body.as_bytes()]);
+    let (chunks, result) = decode(Decoder::default(), [body.as_bytes()]);
     assert_eq!(result, Ok(()));
     assert_eq!(shown(&assembled(&chunks).parts), ["text a😀b"]);
 }
@@ -384,8 +384,8 @@ proptest! {
     ) {
         let bytes = noise.concat();
         let cut = cut.index(bytes.len() + 1);
-        let whole = decode(Decoder::new(), [bytes.as_slice()]);
-        let split = decode(Decoder::new(), [&bytes[..cut], &bytes[cut..]]);
+        let whole = decode(Decoder::default(), [bytes.as_slice()]);
+        let split = decode(Decoder::default(), [&bytes[..cut], &bytes[cut..]]);
         prop_assert_eq!(&split, &whole);
         if matches!(whole.0.last(), Some(Chunk::Finished(_))) {
             assembled(&whole.0);

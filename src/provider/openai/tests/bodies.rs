@@ -12,7 +12,7 @@ fn decoder(file: &str) -> Decoder {
         "openai-compatible" => "xai",
         folder => folder,
     };
-    Decoder::new(dialect::named(name).unwrap_or(&dialect::COMPATIBLE))
+    Decoder::new(dialect::named(name).unwrap_or(&dialect::COMPATIBLE), None)
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn tool(schema: Option<&str>, strict: Option<bool>) -> Tool {
 pub(in crate::provider::openai) fn body(dialect: &str, prompt: &Prompt) -> Value {
     let form =
         EncodeOptions { dialect: dialect::named(dialect).expect("a dialect"), provider: "main", developer: false };
-    serde_json::from_slice(&encode::body(prompt, form)).expect("JSON")
+    serde_json::from_slice(&encode::request(prompt, form).0.body).expect("JSON")
 }
 
 fn sent(dialect: &str, messages: Vec<Message>) -> Value {
@@ -126,7 +126,7 @@ fn a_whole_request_is_what_the_service_documents() {
     );
     let form =
         EncodeOptions { dialect: dialect::named("openai").expect("a dialect"), provider: "main", developer: true };
-    let text = String::from_utf8(encode::body(&prompt, form)).expect("UTF-8");
+    let text = String::from_utf8(encode::request(&prompt, form).0.body).expect("UTF-8");
     assert!(text.contains(r#"{"role":"developer","content":"Be brief."}"#));
     assert!(text.contains(r#""maximum":1.50"#), "the schema goes out as the host wrote it");
 }

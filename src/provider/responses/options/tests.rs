@@ -26,7 +26,7 @@ fn body(dialect: &str, reasons: bool, prompt: &Prompt) -> Value {
         with_own_items: true,
         summaries: named(dialect).is_some_and(|it| it.openai_models),
     };
-    serde_json::from_slice(&encode::body(prompt, form)).expect("JSON")
+    serde_json::from_slice(&encode::request(prompt, form).body).expect("JSON")
 }
 
 /// A field of the request for these settings.

@@ -12,7 +12,6 @@ use crate::{
         http::sse,
         responses::{
             KIND, assistant_items, dialect::CALL_IDS, encode, encode_options::EncodeOptions, media::unsupported_media,
-            omitted::omitted,
         },
     },
 };
@@ -90,7 +89,7 @@ fn prompt(messages: Vec<Message>) -> Prompt {
 }
 
 fn body_of(form: EncodeOptions<'_>, prompt: &Prompt) -> Value {
-    serde_json::from_slice(&encode::body(prompt, form)).expect("JSON")
+    serde_json::from_slice(&encode::request(prompt, form).body).expect("JSON")
 }
 
 fn sent(dialect: &str, messages: Vec<Message>) -> Value {
@@ -156,7 +155,7 @@ fn a_whole_request_is_what_the_service_documents() {
             ],
         })
     );
-    let text = String::from_utf8(encode::body(&prompt, form("openai"))).expect("UTF-8");
+    let text = String::from_utf8(encode::request(&prompt, form("openai")).body).expect("UTF-8");
     assert!(text.contains(r#""maximum":1.50"#), "the schema goes out as the host wrote it");
 }
 
@@ -277,7 +276,7 @@ fn plain_reasoning_goes_back_in_the_tool_loop_to_services_that_read_it() {
     assert_eq!(types("compatible", turn("gpt-5")), without, "not known");
     let spoken = [turn("gpt-5"), vec![user("And now?")]].concat();
     assert_eq!(types("llamacpp", spoken.clone()), later, "an earlier turn's");
-    let omitted = |messages| omitted(&prompt(messages), form("llamacpp")).len();
+    let omitted = |messages| encode::request(&prompt(messages), form("llamacpp")).left_out.len();
     assert_eq!((omitted(turn("gpt-5")), omitted(spoken)), (0, 2));
 }
 
@@ -505,7 +504,7 @@ fn what_is_left_out_of_a_request_is_reported() {
             ],
         ),
     ];
-    let notes = omitted(&prompt(messages), form("openai"));
+    let notes = encode::request(&prompt(messages), form("openai")).left_out;
     let shown: Vec<(Option<usize>, &str)> =
         notes.iter().map(|PromptNote { part, text, .. }| (*part, text.as_str())).collect();
     let nothing = "Nothing in the message can be sent to this model.";
@@ -592,7 +591,7 @@ fn p11_a_call_for_the_client_goes_back_with_its_output_only() {
     let sent = body["input"].as_array().unwrap();
     assert_eq!(sent[2..5], [call("shell_call", "c2"), output, search], "{body}");
     assert_eq!(sent.len(), 6);
-    let notes = omitted(&prompt, form("openai"));
+    let notes = encode::request(&prompt, form("openai")).left_out;
     let parts: Vec<_> = notes.into_iter().map(|note| note.part).collect();
     assert_eq!(parts, [Some(1), Some(5)]);
 }
