@@ -68,12 +68,7 @@ impl Store {
         let content = EventContent { messages, results };
         if (has_gap || !content.has_all(&events)) && self.is_gone(key).await? {
             // The remaining rows are incomplete.
-            return Ok(EventPage {
-                events: Vec::new(),
-                content: EventContent::default(),
-                oversized_bytes: None,
-                is_gone: true,
-            });
+            return Ok(EventPage { is_gone: true, ..EventPage::default() });
         }
         Ok(EventPage { events, content, oversized_bytes: next, is_gone: false })
     }

@@ -120,7 +120,7 @@ impl Store {
         self.reserved().transact(&report).await.map(drop)
     }
 
-    /// Reads the use of these tenants. Replicas that have not reported for [`MAX_REPORT_AGE`] are ignored.
+    /// Reads the use of these tenants. Replicas that have not reported for some seconds are ignored.
     pub async fn tenant_use(&self, tenants: &[&str]) -> Result<BTreeMap<TenantId, Used>, Error> {
         let age = MAX_REPORT_AGE.as_secs_f64();
         let values: [(&str, Param<'_>); 3] = [("tenants", &tenants), ("replica", &self.replica), ("age", &age)];
