@@ -20,31 +20,14 @@ pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
     .await
 }
 
-/// Drops every database except PostgreSQL's own and ours.
-pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
-    with_client(maintenance, async |client| {
-        let select = "-- postgres::database::drop_others\nselect format('%I', datname) from pg_database
-                      where datname not in ('postgres', 'template0', 'template1', $1)";
-        for row in client.query(select, &[&DATABASE]).await? {
-            let name: String = row.get(0);
-            client.batch_execute(&format!("alter database {name} is_template false")).await?;
-            client.batch_execute(&format!("drop database {name} with (force)")).await?;
-        }
-        Ok(())
-    })
-    .await
-}
-
 /// Whether our database contains no tables.
 pub(super) async fn is_empty(config: &Config) -> Result<bool, Error> {
-    let mut tables: i64 = 0;
     with_client(config, async |client| {
         let select = "-- postgres::database::is_empty\nselect count(*) from pg_tables where schemaname = 'public'";
-        tables = client.query_one(select, &[]).await?.get(0);
-        Ok(())
+        let tables: i64 = client.query_one(select, &[]).await?.get(0);
+        Ok(tables == 0)
     })
-    .await?;
-    Ok(tables == 0)
+    .await
 }
 
 /// Creates the roles for row-level security, which a backup may reference.
@@ -58,7 +41,7 @@ pub(super) async fn answers(config: &Config) -> bool {
 }
 
 /// Connects, runs `work`, and disconnects.
-async fn with_client(config: &Config, work: impl AsyncFnOnce(&Client) -> Result<(), Error>) -> Result<(), Error> {
+async fn with_client<T>(config: &Config, work: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
     let (client, connection) = config.connect(NoTls).await?;
     let work = async {
         let client = client; // dropped after the work, which ends the connection

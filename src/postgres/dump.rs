@@ -19,7 +19,7 @@ use super::{DATABASE, ROLE, Settings, cluster, database, resolve, socket};
 pub async fn dump(settings: Settings, server: &Config, to: &Path) -> Result<(), Error> {
     let draft = to.with_added_extension("part");
     private_file(&draft)?;
-    let args = ["--format=custom".into(), file_flag(&draft)];
+    let args = ["--format=custom".into(), "--file".into(), draft.clone().into_os_string()];
     let written = run(&settings, server, "pg_dump", &args).await;
     if written.is_err() {
         let _ = std::fs::remove_file(&draft);
@@ -52,12 +52,6 @@ fn private_file(path: &Path) -> Result<(), Error> {
     let _ = std::fs::remove_file(path);
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     made.map(drop).map_err(io("create", path))
-}
-
-fn file_flag(path: &Path) -> OsString {
-    let mut flag = OsString::from("--file=");
-    flag.push(path);
-    flag
 }
 
 /// Runs a client program of the cluster's version against the server, as the current user: the server uses peer

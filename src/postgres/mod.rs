@@ -18,7 +18,6 @@ mod log;
 mod orphan;
 mod owner;
 mod pid_file;
-mod scratch;
 mod server;
 mod settings;
 mod socket;

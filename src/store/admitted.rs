@@ -8,9 +8,6 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio_postgres::Row;
-
-use super::{Error, row::get};
 
 /// How long a replica admits calls based on its last read of keys, limits and deletions. [`super::erasure::SETTLED`] is
 /// this time plus the default maximum duration of a statement.
@@ -77,14 +74,6 @@ impl LastRead {
     fn lock(&self) -> MutexGuard<'_, Option<Read>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Decodes a version and the time at which it was read. `of` names it in the error.
-pub(super) fn version(rows: &[Row], asked: Instant, of: &str) -> Result<(i64, Read), Error> {
-    let missing = || Error::Corrupt(format!("the version of {of} is missing"));
-    let row = rows.first().ok_or_else(missing)?;
-    let at = get(row, "at")?;
-    Ok((get(row, "version")?, Read { at, sent_at: asked }))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::{Error, pipeline::Param, row::get, rows::signed};
+use super::{Error, number::Number as _, row::get};
 use crate::model::{Anchor, TokenBasis};
 
 /// Decodes the last measured call. Returns `None` if there was none, or if an older version of contextd measured it
@@ -28,73 +28,6 @@ pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
         estimated_at_anchor,
         cached: number("anchor_cached")?,
         estimated: number("anchor_estimated")?,
-        basis: basis(get(row, "anchor_basis")?)?,
+        basis: get::<Option<i16>>(row, "anchor_basis")?.map_or(Ok(TokenBasis::Heuristic), TokenBasis::of_number)?,
     }))
-}
-
-/// The stored number of a token basis.
-fn basis_number(basis: TokenBasis) -> i16 {
-    match basis {
-        TokenBasis::Actual => 1,
-        TokenBasis::Calibrated => 2,
-        TokenBasis::Tokenizer => 3,
-        TokenBasis::Heuristic => 4,
-    }
-}
-
-fn basis(number: Option<i16>) -> Result<TokenBasis, Error> {
-    match number {
-        Some(1) => Ok(TokenBasis::Actual),
-        Some(2) => Ok(TokenBasis::Calibrated),
-        Some(3) => Ok(TokenBasis::Tokenizer),
-        Some(4) | None => Ok(TokenBasis::Heuristic),
-        Some(other) => Err(Error::Corrupt(format!("unknown token basis {other}"))),
-    }
-}
-
-/// The last measured call as columns of the session row.
-#[derive(Default)]
-pub(super) struct AnchorColumns<'a> {
-    model: Option<&'a str>,
-    version: Option<i64>,
-    input: Option<i32>,
-    output: Option<i32>,
-    tokens: Option<i64>,
-    cached: Option<i32>,
-    estimated: Option<i32>,
-    basis: Option<i16>,
-}
-
-impl<'a> From<Option<&'a Anchor>> for AnchorColumns<'a> {
-    fn from(anchor: Option<&'a Anchor>) -> Self {
-        let Some(Anchor { model, version, input, output, estimated_at_anchor, cached, estimated, basis }) = anchor
-        else {
-            return Self::default();
-        };
-        Self {
-            model: Some(model),
-            version: Some(*version),
-            input: Some(signed(*input)),
-            output: Some(signed(*output)),
-            tokens: Some(*estimated_at_anchor),
-            cached: Some(signed(*cached)),
-            estimated: Some(signed(*estimated)),
-            basis: Some(basis_number(*basis)),
-        }
-    }
-}
-
-impl AnchorColumns<'_> {
-    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 8] {
-        [
-            ("anchor_model", &self.model),
-            ("anchor_version", &self.version),
-            ("anchor_input", &self.input),
-            ("anchor_output", &self.output),
-            ("anchor_tokens", &self.tokens),
-            ("anchor_cached", &self.cached),
-            ("anchor_estimated", &self.estimated),
-            ("anchor_basis", &self.basis),
-        ]
-    }
 }

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Error, Store,
-    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
+    commit::{CommitMetadata, MAX_COMMIT_CONFLICTS, RequestResult, RequestToStore},
     grant::Grant,
-    idempotency::{self, Request, stored_request},
+    idempotency::{READ, StoredRequest, stored_request},
+    key::Key,
     known_call::StoredCall,
-    pipeline::{Param, Query},
     row::get,
-    rows::Key,
     seen::{OPEN_CALLS, SESSION, SessionSnapshot, another_number, open_call, seen_session},
     session_cache::CachedSession,
     tool_call::{CALLS, known_calls},
@@ -88,9 +87,8 @@ pub struct FirstSubmission {
 impl Store {
     /// Writes answers. Calls that do not wait for such an answer, or whose turn is being cancelled, are left unchanged.
     pub async fn submit(&self, key: &SessionKey, submission: &Submission<'_>) -> Result<SubmissionOutcome, Error> {
-        let mut races = CommitConflicts::new("concurrent writes prevented the submission of tool results");
         let mut remembered = self.remembered_calls(key, submission);
-        loop {
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             let seen = match remembered.take() {
                 Some(seen) => Some(seen),
                 None => self.seen_calls(key, submission).await?,
@@ -101,8 +99,8 @@ impl Store {
             if let Some(submitted) = self.try_submit(key, submission, seen).await? {
                 return Ok(submitted);
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented the submission of tool results".to_owned()))
     }
 
     /// The calls from this replica's memory. Returns `None` if they are not in memory or do not all wait for results.
@@ -147,7 +145,7 @@ impl Store {
         }
         let Some(change) = change else {
             if submitted.first.is_none() {
-                let known = self.remember_request(key, idempotency).await?;
+                let known = self.store_request_result(key, idempotency, "").await?;
                 submitted.first = known.map(|known| first_submission(known, idempotency)).transpose()?;
             }
             return Ok(Some(submitted));
@@ -176,15 +174,12 @@ impl Store {
     async fn seen_calls(&self, key: &SessionKey, submission: &Submission<'_>) -> Result<Option<SeenCalls>, Error> {
         let key = Key::from(key);
         let named: Vec<&str> = submission.named.iter().map(CallId::as_str).collect();
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
-        let Idempotency { request, hash } = submission.idempotency;
-        let request = request.as_ref().map(RequestId::as_str);
-        let known = Request::new(&key, request, hash, "");
+        let request = submission.idempotency.request.as_ref().map(RequestId::as_str);
         let queries = [
-            SESSION.query(&values)?,
-            OPEN_CALLS.query(&values)?,
-            Query::new(CALLS, vec![&key.tenant as Param<'_>, &key.session, &named]),
-            known.read(),
+            key.named(&SESSION, &[])?,
+            key.named(&OPEN_CALLS, &[])?,
+            key.named(&CALLS, &[("calls", &named)])?,
+            key.query(READ, &[&request]),
         ];
         let answers = self.database.read_together(&queries).await?;
         let [session, open, calls, known_request] = answers.as_slice() else {
@@ -211,8 +206,7 @@ impl Store {
         const SQL: &str = "-- store::answers::requested_by
             select c.call_id from tool_calls c
              where c.tenant_id = $1 and c.session_id = $2 and c.requested_by = $3 and c.status = 0 and c.executor = 2";
-        let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &submission]).await?;
+        let rows = self.database.read_in(key, SQL, &[&submission]).await?;
         rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
     }
 }
@@ -227,7 +221,7 @@ impl SubmissionOutcome {
 
 /// Decodes a stored result. With a different hash it may be the result of another RPC and not a list of calls.
 fn first_submission(
-    idempotency::StoredRequest { hash, result }: idempotency::StoredRequest,
+    StoredRequest { hash, result }: StoredRequest,
     idempotency: &Idempotency,
 ) -> Result<FirstSubmission, Error> {
     let accepted = if hash == idempotency.hash && !result.is_empty() {

@@ -1,25 +1,26 @@
 //! API keys, identified by the hashes of their secrets.
 
-use std::{sync::LazyLock, time::Instant};
+use std::{sync::LazyLock, time::Duration};
 
-use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
     AdmittedAt, Error, Store,
-    admitted::{self, Read},
+    admitted::Read,
     named_parameters::Named,
+    number::{Number as _, enum_value},
     pipeline::{Param, Query},
-    row::get,
+    row::{get, tenant_id},
 };
 use crate::model::{Access, ApiKey, TenantId};
 
 pub(super) const NEXT_VERSION: &str = "-- store::api_key::next_version
     update api_keys_version set version = version + 1";
 
-/// Expired and revoked keys are kept for 30 days.
+/// How long expired and revoked keys are kept.
+const KEPT: Duration = Duration::from_hours(30 * 24);
 const FORGET: &str = "-- store::api_key::forget
-    delete from api_keys where tenant_id = $1 and least(expires_at, revoked_at) < now() - interval '30 days'";
+    delete from api_keys where tenant_id = $1 and least(expires_at, revoked_at) < now() - make_interval(secs => $2)";
 
 static CREATE: LazyLock<Named> = named_alone!("sql/keys/create.sql");
 
@@ -53,9 +54,7 @@ impl Store {
     pub async fn keys_version(&self) -> Result<(i64, Read), Error> {
         const SQL: &str = "-- store::api_key::keys_version
             select version, now() as at from api_keys_version";
-        let asked = Instant::now();
-        let rows = self.reserved().read(SQL, &[]).await?;
-        admitted::version(&rows, asked, "keys")
+        self.read_version(SQL, "keys").await
     }
 
     /// Reads the keys of all tenants that are neither revoked nor expired.
@@ -79,7 +78,7 @@ impl Store {
 
     /// Stores a key. Returns `None` if the tenant is at its limit of live keys.
     pub async fn create_key(&self, new: &NewKey<'_>) -> Result<Option<ApiKey>, Error> {
-        let access = access_number(new.access);
+        let access = new.access.number();
         let tenant = new.tenant.as_str();
         let hash = new.hash.as_slice();
         let known_at = AdmittedAt::current();
@@ -106,9 +105,9 @@ impl Store {
         const SQL: &str = "-- store::api_key::revoke_key
             update api_keys set revoked_at = coalesce(revoked_at, now()) where tenant_id = $1 and key_id = $2 and access <= $3
             returning tenant_id, key_id, access, name, created_at, expires_at, revoked_at";
-        let tenant_id = tenant.as_str();
-        let most = access_number(most);
-        let params: [Param<'_>; 3] = [&tenant_id, &id, &most];
+        let tenant_key = tenant.as_str();
+        let most = most.number();
+        let params: [Param<'_>; 3] = [&tenant_key, &id, &most];
         self.change_keys(tenant, Query::new(SQL, params)).await
     }
 
@@ -123,8 +122,8 @@ impl Store {
     }
 
     async fn change_keys(&self, tenant: &TenantId, change: Query<'_>) -> Result<Option<ApiKey>, Error> {
-        let whose = tenant.as_str();
-        let change = [Query::new(NEXT_VERSION, []), change, Query::new(FORGET, [&whose as Param<'_>])];
+        let forget: [Param<'_>; 2] = [&tenant.as_str(), &KEPT.as_secs_f64()];
+        let change = [Query::new(NEXT_VERSION, []), change, Query::new(FORGET, forget)];
         let answers = self.database.transact(&change).await?;
         answers.get(1).and_then(|rows| rows.first()).map(api_key).transpose()
     }
@@ -133,30 +132,11 @@ impl Store {
 fn api_key(row: &Row) -> Result<ApiKey, Error> {
     Ok(ApiKey {
         id: get(row, "key_id")?,
-        tenant: TenantId::new(get::<String>(row, "tenant_id")?),
-        access: access(get(row, "access")?)?,
+        tenant: tenant_id(row)?,
+        access: enum_value(row, "access")?,
         name: get(row, "name")?,
         created_at: get(row, "created_at")?,
-        expires_at: get::<Option<Timestamp>>(row, "expires_at")?,
-        revoked_at: get::<Option<Timestamp>>(row, "revoked_at")?,
+        expires_at: get(row, "expires_at")?,
+        revoked_at: get(row, "revoked_at")?,
     })
-}
-
-fn access_number(access: Access) -> i16 {
-    match access {
-        Access::Read => 1,
-        Access::Write => 2,
-        Access::Admin => 3,
-        Access::Operator => 4,
-    }
-}
-
-fn access(number: i16) -> Result<Access, Error> {
-    match number {
-        1 => Ok(Access::Read),
-        2 => Ok(Access::Write),
-        3 => Ok(Access::Admin),
-        4 => Ok(Access::Operator),
-        other => Err(Error::Corrupt(format!("unknown access {other}"))),
-    }
 }

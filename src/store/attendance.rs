@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{
     Error, Store,
+    key::key_columns,
     pipeline::{Param, Query},
     row::{get, session_key},
-    rows::Key,
 };
 use crate::model::{SessionKey, TurnId};
 
@@ -35,11 +35,8 @@ impl Store {
              where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
             on conflict (tenant_id, session_id) do update
                set turn_id = excluded.turn_id, patience = excluded.patience, seen_until = now() where a.turn_id <> excluded.turn_id";
-        let key = Key::from(key);
-        let turn = turn.as_str();
-        let patience = patience.as_secs_f64();
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &turn, &patience];
-        self.database.write(&Query::new(SQL, params)).await.map(drop)
+        let (turn, patience) = (turn.as_str(), patience.as_secs_f64());
+        self.database.write_in(key, SQL, &[&turn, &patience]).await.map(drop)
     }
 
     /// Lists all registered turns.
@@ -60,8 +57,7 @@ impl Store {
             update attendance a set seen_until = now() + make_interval(secs => $4)
               from unnest($1::text[], $2::text[], $3::text[]) as u(tenant, session, turn)
              where a.tenant_id = u.tenant and a.session_id = u.session and a.turn_id = u.turn";
-        let tenants: Vec<&str> = turns.iter().map(|it| it.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = turns.iter().map(|it| it.key.session.as_str()).collect();
+        let (tenants, sessions) = key_columns(turns.iter().map(|it| &it.key));
         let ids: Vec<&str> = turns.iter().map(|it| it.turn.as_str()).collect();
         let until = until.as_secs_f64();
         let params: Vec<Param<'_>> = vec![&tenants, &sessions, &ids, &until];
@@ -72,8 +68,6 @@ impl Store {
     pub async fn unregister_attended_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::unattend
             delete from attendance where tenant_id = $1 and session_id = $2 and turn_id = $3";
-        let key = Key::from(key);
-        let turn = turn.as_str();
-        self.database.write(&Query::new(SQL, vec![&key.tenant as Param<'_>, &key.session, &turn])).await.map(drop)
+        self.database.write_in(key, SQL, &[&turn.as_str()]).await.map(drop)
     }
 }

@@ -11,6 +11,7 @@ use super::{
     named_parameters::{self, Named},
     pipeline::{Param, Query},
     row::get,
+    sweep::Walk,
 };
 use crate::model::{BlobId, TenantId};
 
@@ -37,30 +38,15 @@ pub struct FirstChunk {
     pub chunk: Vec<u8>,
 }
 
-/// Position of a walk over all blobs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BlobCursor {
-    tenant: String,
-    blob: String,
-}
-
-/// Result of one round of the walk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlobSweep {
-    /// Number of removed blobs.
-    pub swept: u64,
-    /// Where the next round starts.
-    pub next: BlobCursor,
-}
-
 /// Number of blobs that one round of the sweep checks.
 const ROUND: i64 = 100;
 
-/// How long unreferenced content is kept after it was last touched: more than a day plus the hour during which reads do
-/// not touch it again.
+/// How long reads do not touch content again.
+const TOUCH_INTERVAL: Duration = Duration::from_hours(1);
+/// How long unreferenced content is kept after it was last touched: more than a day plus [`TOUCH_INTERVAL`].
 const UNUSED: Duration = Duration::from_hours(26);
 
-pub(super) const BLOB: &str = "-- store::blob::blob
+const BLOB: &str = "-- store::blob::blob
     select media_type, size_bytes, created_at from blobs where tenant_id = $1 and blob_id = $2";
 
 const TOUCH: &str = "-- store::blob::touch
@@ -69,7 +55,7 @@ const TOUCH: &str = "-- store::blob::touch
              order by t.blob_id for no key update) t
      where b.tenant_id = $1 and b.blob_id = any($2::text[]) and b.blob_id = t.blob_id returning b.blob_id";
 pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
-    select b.blob_id, b.size_bytes, coalesce(c.bytes, '') as bytes, b.touched_at < now() - interval '1 hour' as stale
+    select b.blob_id, b.size_bytes, coalesce(c.bytes, '') as bytes, b.touched_at < now() - make_interval(secs => $3) as stale
       from blobs b
       left join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
      where b.tenant_id = $1 and b.blob_id = any($2::text[])";
@@ -107,8 +93,9 @@ impl Store {
     /// read repeatedly: a repeated call writes nothing.
     pub async fn keep_blob(&self, tenant: &TenantId, id: &BlobId, media_type: &str, bytes: &[u8]) -> Result<(), Error> {
         const SQL: &str = "-- store::blob::keep_blob
-            select 1 from blobs where tenant_id = $1 and blob_id = $2 and touched_at > now() - interval '1 hour'";
-        if self.database.read(SQL, &[&tenant.as_str(), &id.as_str()]).await?.is_empty() {
+            select 1 from blobs where tenant_id = $1 and blob_id = $2 and touched_at > now() - make_interval(secs => $3)";
+        let recently = TOUCH_INTERVAL.as_secs_f64();
+        if self.database.read(SQL, &[&tenant.as_str(), &id.as_str(), &recently]).await?.is_empty() {
             self.put_blob(tenant, id, media_type, bytes).await?;
         }
         Ok(())
@@ -128,7 +115,7 @@ impl Store {
         }
         let ids: Vec<&str> = ids.iter().map(BlobId::as_str).collect();
         let tenant = tenant.as_str();
-        let rows = self.database.read(BEGINNINGS, &[&tenant, &ids]).await?;
+        let rows = self.database.read(BEGINNINGS, &[&tenant, &ids, &TOUCH_INTERVAL.as_secs_f64()]).await?;
         let mut stale = Vec::new();
         for row in &rows {
             if get(row, "stale")? {
@@ -157,11 +144,11 @@ impl Store {
         Ok(beginnings)
     }
 
-    /// Checks the next blobs of all tenants and removes those that nothing refers to. Returns `None` at the end of the
-    /// walk.
-    pub async fn sweep_blobs(&self, walk: &BlobCursor) -> Result<Option<BlobSweep>, Error> {
+    /// Checks the next blobs of all tenants and removes those that nothing refers to. Returns their number and where the
+    /// next round starts, or `None` at the end of the walk.
+    pub async fn sweep_blobs(&self, walk: &Walk) -> Result<Option<(u64, Walk)>, Error> {
         let unused = UNUSED.as_secs_f64();
-        let values = [("tenant", &walk.tenant as Param<'_>), ("blob", &walk.blob), ("age", &unused), ("most", &ROUND)];
+        let values = [("tenant", &walk.tenant as Param<'_>), ("blob", &walk.id), ("age", &unused), ("most", &ROUND)];
         let rows = self.database.read_named(&SWEEP, &values).await?;
         let (mut tenants, mut blobs) = (vec![], vec![]);
         for row in &rows {
@@ -177,10 +164,7 @@ impl Store {
             let answers = self.database.transact(&remove).await?;
             swept = answers.first().map_or(0, Vec::len) as u64;
         }
-        let next = |row: &Row| {
-            let next = BlobCursor { tenant: get(row, "tenant_id")?, blob: get(row, "blob_id")? };
-            Ok(BlobSweep { swept, next })
-        };
+        let next = |row: &Row| Ok((swept, Walk { tenant: get(row, "tenant_id")?, id: get(row, "blob_id")? }));
         rows.last().map(next).transpose()
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use super::{Error, Store, named_parameters::Named, pipeline::Param, row::get};
+use super::{Error, Store, named_parameters::Named, row::get};
 use crate::model::{
     Calibration, TenantId,
     calibration::{MEMORY, RATIOS},
@@ -30,18 +30,16 @@ impl Store {
         let models: Vec<&str> = taught.keys().map(|(_, model)| model.as_str()).collect();
         let ratios: Vec<f64> = taught.values().map(|taught| taught.ratio).collect();
         let calls: Vec<i64> = taught.values().map(|taught| i64::from(taught.calls)).collect();
-        self.database
-            .write(&LEARN.query(&[
-                ("tenants", &tenants as Param<'_>),
-                ("models", &models),
-                ("ratios", &ratios),
-                ("calls", &calls),
-                ("memory", &MEMORY),
-                ("least", &RATIOS.0),
-                ("most", &RATIOS.1),
-            ])?)
-            .await
-            .map(drop)
+        let learn = LEARN.query(&[
+            ("tenants", &tenants),
+            ("models", &models),
+            ("ratios", &ratios),
+            ("calls", &calls),
+            ("memory", &MEMORY),
+            ("least", &RATIOS.0),
+            ("most", &RATIOS.1),
+        ])?;
+        self.database.write(&learn).await.map(drop)
     }
 }
 

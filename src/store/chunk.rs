@@ -10,9 +10,11 @@ use std::sync::LazyLock;
 
 use super::{
     Error, Store,
+    key::key_columns,
     named_parameters::Named,
+    number::enum_value,
     pipeline::{Param, Query},
-    row::{count, get, session_key, session_state},
+    row::{count, get, last_seq, session_key},
 };
 use crate::{
     codec,
@@ -79,8 +81,7 @@ impl Store {
     /// Writes chunks of turns that this replica owns. Chunks that exist are skipped, and so are chunks of a turn that
     /// has another owner or is no longer the current one.
     pub async fn save_chunks(&self, chunks: &[NewChunk]) -> Result<(), Error> {
-        let tenants: Vec<&str> = chunks.iter().map(|chunk| chunk.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = chunks.iter().map(|chunk| chunk.key.session.as_str()).collect();
+        let (tenants, sessions) = key_columns(chunks.iter().map(|chunk| &chunk.key));
         let turns: Vec<&str> = chunks.iter().map(|chunk| chunk.turn.as_str()).collect();
         let epochs: Vec<i64> = chunks.iter().map(|chunk| chunk.epoch).collect();
         let messages: Vec<&str> = chunks.iter().map(|chunk| chunk.message.as_str()).collect();
@@ -107,23 +108,13 @@ impl Store {
     /// Reads the state of these sessions and the new chunks of their open messages. Deleted sessions are missing from
     /// the result.
     pub async fn remote_sessions(&self, asked: &[ChunkCursor]) -> Result<Vec<RemoteSession>, Error> {
-        let tenants: Vec<&str> = asked.iter().map(|asked| asked.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = asked.iter().map(|asked| asked.key.session.as_str()).collect();
+        let (tenants, sessions) = key_columns(asked.iter().map(|asked| &asked.key));
         let known = |asked: &'_ ChunkCursor| asked.message.as_ref().map_or_else(String::new, ToString::to_string);
         let messages: Vec<String> = asked.iter().map(known).collect();
         let numbers: Vec<i32> = asked.iter().map(|asked| asked.n).collect();
-        let rows = self
-            .database
-            .read_named(
-                &ELSEWHERE,
-                &[
-                    ("tenants", &tenants as Param<'_>),
-                    ("sessions", &sessions),
-                    ("messages", &messages),
-                    ("numbers", &numbers),
-                ],
-            )
-            .await?;
+        let values: [(&str, Param<'_>); 4] =
+            [("tenants", &tenants), ("sessions", &sessions), ("messages", &messages), ("numbers", &numbers)];
+        let rows = self.database.read_named(&ELSEWHERE, &values).await?;
         let mut found: Vec<RemoteSession> = Vec::new();
         let mut last = 0;
         for row in &rows {
@@ -155,11 +146,10 @@ impl Store {
 }
 
 fn session(row: &tokio_postgres::Row) -> Result<RemoteSession, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
     Ok(RemoteSession {
         key: session_key(row)?,
-        last_seq: Seq(next_seq - 1),
-        state: session_state(get(row, "state")?)?,
+        last_seq: last_seq(row)?,
+        state: enum_value(row, "state")?,
         at: StepPosition { step: count(row, "step")?, attempt: count(row, "attempt")? },
         committed: get(row, "committed")?,
         chunks: Vec::new(),

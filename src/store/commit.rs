@@ -11,10 +11,8 @@ use super::{
     AdmittedAt, Error, Store,
     admitted::Read,
     event::totals,
-    pipeline::Param,
     recent_events::RecentEvent,
     row::get,
-    rows::Key,
     seen::SessionSnapshot,
     session_memory::{AppliedCommit, SessionMemory},
 };
@@ -26,42 +24,20 @@ use crate::{
 
 mod columns;
 mod committed_messages;
-mod compaction_columns;
-mod config_columns;
-mod event_columns;
-mod fork_columns;
+mod encoded_rows;
+mod event_rows;
 mod function;
-mod import_columns;
-mod mark_columns;
-mod queue_columns;
 mod recent_events;
+mod values;
 
-use columns::Columns;
-use function::{Arguments, Function};
+use encoded_rows::EncodedRows;
+use function::Function;
 use recent_events::ReferencedContent;
+use values::Values;
 
 /// Maximum number of attempts at a change whose commit lost a race. Each lost race means that another write succeeded,
-/// and few clients write to one session at a time.
-const MAX_COMMIT_CONFLICTS: u32 = 100;
-
-/// Counts lost races of a change, which is decided again after each of them.
-pub(super) struct CommitConflicts {
-    over: &'static str,
-    lost: u32,
-}
-
-impl CommitConflicts {
-    /// Starts the count. `over` is the text of the error.
-    pub(super) fn new(over: &'static str) -> Self {
-        Self { over, lost: 0 }
-    }
-
-    /// Counts one more lost race. Fails when there were too many.
-    pub(super) fn record(&mut self) -> Result<(), Error> {
-        self.lost += 1;
-        if self.lost < MAX_COMMIT_CONFLICTS { Ok(()) } else { Err(Error::Conflict(self.over.to_owned())) }
-    }
-}
+/// and few clients write to one session at a time. After each of them the change is decided again.
+pub(super) const MAX_COMMIT_CONFLICTS: u32 = 100;
 
 /// What a commit writes in addition to its change.
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,6 +48,19 @@ pub struct CommitMetadata<'a> {
     pub estimator: &'a str,
     /// The request that caused it.
     pub request: Option<RequestToStore<'a>>,
+}
+
+impl<'a> CommitMetadata<'a> {
+    /// A commit whose tokens this estimator counted.
+    pub(super) fn counted_by(estimator: &'a str) -> Self {
+        Self { estimator, ..Self::default() }
+    }
+
+    /// The same commit, which stores the result of a new request.
+    #[must_use]
+    pub(super) fn storing(self, request: &'a Idempotency, result: RequestResult<'a>) -> Self {
+        Self { request: Some(RequestToStore { request, result, is_new: true }), ..self }
+    }
 }
 
 /// A request that is stored with a commit.
@@ -112,41 +101,37 @@ pub(super) struct CommitOutcome {
     pub(super) joined: Option<(Timestamp, Option<Timestamp>)>,
 }
 
-const DROP_PARTIAL: &str = "drop_partial";
-const REQUEST: &str = "request";
-
 /// The function that writes a commit. Never change it: a new version is created by a new migration. Its name has a
 /// number because programs of both versions run in parallel during an upgrade.
-pub(super) static COMMIT: LazyLock<Function> =
-    LazyLock::new(|| Function::read(include_str!("../../migrations/V2__commit.sql")));
+static COMMIT: LazyLock<Function> = LazyLock::new(|| Function::read(include_str!("../../migrations/V2__commit.sql")));
 
 impl Store {
     /// Reads a session, decides and commits, repeatedly until the session was not written concurrently. Returns the
-    /// session after the change, or `None` if it does not exist or `decide` changes nothing.
+    /// session after the change, or `None` if it does not exist, the request of the commit is known, or `decide` changes
+    /// nothing.
     pub(super) async fn change<'a>(
         &self,
         key: &SessionKey,
         decide: impl Fn(&SessionSnapshot) -> Option<Change<'a>>,
         commit: &CommitMetadata<'_>,
     ) -> Result<Option<Session>, Error> {
-        let mut races = CommitConflicts::new("concurrent writes prevented a change of the session");
-        loop {
-            let Some(seen) = self.read_session(key).await? else {
+        let none = Idempotency::none();
+        let request = commit.request.map_or(&none, |it| it.request);
+        for _ in 0..MAX_COMMIT_CONFLICTS {
+            let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
                 return Ok(None);
             };
             let Some(change) = decide(&seen) else {
                 return Ok(None);
             };
-            let seen = (seen.version, &seen.session);
-            if self.commit(key, seen, &change, commit).await?.is_some() {
+            if self.commit(key, seen.before(), &change, commit).await?.is_some() {
                 return Ok(Some(change.session));
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented a change of the session".to_owned()))
     }
 
-    /// Reads a session, decides and commits for a new request. Returns `None` if the session does not exist, the
-    /// request is known, or `decide` changes nothing.
+    /// Like [`Self::change`], for a new request whose result is stored.
     pub(super) async fn change_for<'a>(
         &self,
         key: &SessionKey,
@@ -154,25 +139,8 @@ impl Store {
         estimator: &str,
         decide: impl Fn(&Session) -> Option<Change<'a>>,
     ) -> Result<Option<Session>, Error> {
-        let commit = CommitMetadata {
-            estimator,
-            request: Some(RequestToStore { request, result: led, is_new: true }),
-            ..CommitMetadata::default()
-        };
-        let mut races = CommitConflicts::new("concurrent writes prevented a change of the session");
-        loop {
-            let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
-                return Ok(None);
-            };
-            let Some(change) = decide(&seen.session) else {
-                return Ok(None);
-            };
-            let seen = (seen.version, &seen.session);
-            if self.commit(key, seen, &change, &commit).await?.is_some() {
-                return Ok(Some(change.session));
-            }
-            races.record()?;
-        }
+        let commit = CommitMetadata::counted_by(estimator).storing(request, led);
+        self.change(key, |seen| decide(&seen.session), &commit).await
     }
 
     /// Decides from this replica's copy of the session, and commits. Returns `None`, with nothing written, if there is
@@ -214,13 +182,11 @@ impl Store {
     pub(super) async fn commit(
         &self,
         key: &SessionKey,
-        seen: (Version, &Session),
+        (version, session): (Version, &Session),
         change: &Change<'_>,
         commit: &CommitMetadata<'_>,
     ) -> Result<Option<CommitOutcome>, Error> {
-        let (version, session) = seen;
-        let seen = (Some(version), session);
-        let written = Box::pin(self.write(key, seen, change, commit)).await;
+        let written = Box::pin(self.write(key, (Some(version), session), change, commit)).await;
         if !matches!(written, Ok(Some(_))) {
             self.session_cache.forget(key);
         }
@@ -240,8 +206,9 @@ impl Store {
         let not_asked = CommitMetadata { request: None, ..*commit };
         let left = (Some(bound.new_version), &change.session);
         let next = following.map(|next| CommitParams::new(key, left, next, (not_asked, false)));
-        let arguments = [Some(&bound), next.as_ref()].into_iter().flatten();
-        let arguments: Vec<_> = arguments.map(CommitParams::arguments).collect::<Result<_, _>>()?;
+        let values: Vec<Values<'_>> =
+            [Some(&bound), next.as_ref()].into_iter().flatten().map(CommitParams::values).collect();
+        let arguments = values.iter().map(|values| values.arguments(&COMMIT)).collect::<Result<Vec<_>, _>>()?;
         let calls: Vec<_> = arguments.iter().map(|it| COMMIT.call(it)).collect();
         let asked = Instant::now();
         let answers = self.database.transact(&calls).await?;
@@ -258,10 +225,10 @@ impl Store {
         }
         let mut events = Vec::new();
         let known = seen.0.and_then(|version| self.session_cache.take_memory(key, version));
-        let mut memory = bound.process_row(&mut events, known, change, (written, at, asked))?;
+        let mut memory = bound.process_row(&mut events, known, (written, at, asked))?;
         let written = rows.next().unwrap_or(written);
-        if let Some((bound, change)) = next.as_ref().zip(following) {
-            memory = bound.process_row(&mut events, memory, change, (written, at, asked))?;
+        if let Some(next) = &next {
+            memory = next.process_row(&mut events, memory, (written, at, asked))?;
         }
         self.recent.keep(key, events, Instant::now());
         let left = following.unwrap_or(change);
@@ -305,50 +272,72 @@ fn joined(row: &Row) -> Result<Option<(Timestamp, Option<Timestamp>)>, Error> {
     Ok(at.map(|at| (at, until)))
 }
 
-/// A change as the parameters of its commit.
+/// A change with everything that its commit writes.
 struct CommitParams<'a> {
-    key: Key,
+    key: &'a SessionKey,
     /// The version that was read. `None` for a new session.
-    version: Option<i64>,
+    version: Option<Version>,
     new_version: Version,
-    /// The epoch that was read.
-    last_epoch: i64,
+    /// The session that was read.
+    seen: &'a Session,
+    change: &'a Change<'a>,
     commit: CommitMetadata<'a>,
-    request: Option<&'a str>,
-    hash: &'a str,
+    /// The result of the request.
     result: Option<Cow<'a, str>>,
-    is_new: bool,
     trace: Option<String>,
     known_at: Option<Timestamp>,
     /// Whether this replica wrote chunks of the session's text, which the change makes void.
     drops_partial: bool,
-    columns: Columns<'a>,
+    encoded: EncodedRows<'a>,
 }
 
 impl<'a> CommitParams<'a> {
     fn new(
-        key: &SessionKey,
+        key: &'a SessionKey,
         (version, seen): (Option<Version>, &'a Session),
-        change: &'a Change<'_>,
+        change: &'a Change<'a>,
         (commit, has_chunks): (CommitMetadata<'a>, bool),
     ) -> Self {
-        let asked = commit.request;
-        let trace = change.begins.and_then(|_| Trace::current().stored());
         Self {
-            key: key.into(),
-            version: version.map(|version| version.0),
+            key,
+            version,
             new_version: next_version(),
-            last_epoch: seen.fence.epoch,
+            seen,
+            change,
             commit,
-            request: asked.and_then(|it| it.request.request.as_ref().map(RequestId::as_str)),
-            hash: asked.map_or("", |it| it.request.hash.as_str()),
-            result: asked.map(|it| it.result.text(change)),
-            is_new: asked.is_some_and(|it| it.is_new),
-            trace,
+            result: commit.request.map(|it| it.result.text(change)),
+            trace: change.begins.and_then(|_| Trace::current().stored()),
             known_at: change.creates.then(AdmittedAt::current).flatten(),
             drops_partial: change.drops_partial && has_chunks,
-            columns: Columns::new(&key.tenant, seen, change),
+            encoded: EncodedRows::new(&key.tenant, change),
         }
+    }
+
+    /// The statements that have something to write, and all values.
+    fn values(&self) -> Values<'_> {
+        let mut values = columns::values(self.seen, self.change, &self.encoded);
+        let CommitMetadata { id, estimator, request } = self.commit;
+        let request_id = request.and_then(|it| it.request.request.as_ref());
+        if request_id.is_some() {
+            values.run(&["request"]);
+        }
+        if self.drops_partial {
+            values.run(&["drop_partial"]);
+        }
+        values.set("tenant", self.key.tenant.as_str());
+        values.set("session", self.key.session.as_str());
+        values.set("version", self.version.map(|version| version.0));
+        values.set("new_version", self.new_version.0);
+        values.set("epoch", self.seen.fence.epoch);
+        values.set("request_id", request_id.map(RequestId::as_str));
+        values.set("request_hash", request.map_or("", |it| it.request.hash.as_str()));
+        values.set("request_is_new", request.is_some_and(|it| it.is_new));
+        values.set("led", self.result.as_deref());
+        values.set("submission", id);
+        values.set("estimator", estimator);
+        values.set("trace", self.trace.as_deref());
+        values.set("known_at", self.known_at);
+        values
     }
 
     /// Processes the result row of this commit: adds its events, and returns the session's memory after it. `at` is
@@ -357,13 +346,12 @@ impl<'a> CommitParams<'a> {
         &self,
         events: &mut Vec<RecentEvent>,
         known: Option<SessionMemory>,
-        change: &Change<'_>,
         (row, at, asked): (&Row, Timestamp, Instant),
     ) -> Result<Option<SessionMemory>, Error> {
+        let Self { change, encoded, .. } = self;
         let totals = get::<Option<_>>(row, "totals")?.map(totals).transpose()?;
         let mut messages = committed_messages::messages(change, at, self.commit.estimator);
         let results = committed_messages::results(change, at, known.as_ref());
-        let columns = &self.columns;
         let all = change.rows.map_or(0, |rows| rows.messages.len());
         let landing = AppliedCommit {
             change,
@@ -373,8 +361,8 @@ impl<'a> CommitParams<'a> {
             trace: self.trace.as_deref(),
             totals,
             messages: (messages.len() == all).then_some(messages.as_slice()),
-            bytes: columns.written_bytes(&messages),
-            result_bytes: &|call| columns.result_bytes(call),
+            bytes: encoded.written_bytes(&messages),
+            result_bytes: &|call| encoded.result_bytes(call),
         };
         let known = if change.creates {
             SessionMemory::of_new(&landing)
@@ -383,33 +371,8 @@ impl<'a> CommitParams<'a> {
         };
         messages.extend(committed_messages::of_results(change, known.as_ref()));
         let refers = ReferencedContent { messages: &messages, results: &results };
-        columns.add_events(events, change, refers, (at, totals));
+        let stored = encoded.events.iter().map(|row| row.stored(change.turn_id.as_ref(), at, totals));
+        recent_events::add(events, change, stored, refers, |id| encoded.page_bytes(id));
         Ok(known)
-    }
-
-    /// The arguments of the function: the names of the statements that have something to write, and all values.
-    fn arguments(&self) -> Result<Arguments<'_>, Error> {
-        let mut values = vec![
-            ("tenant", &self.key.tenant as Param<'_>),
-            ("session", &self.key.session),
-            ("version", &self.version),
-            ("new_version", &self.new_version.0),
-            ("epoch", &self.last_epoch),
-            ("request_id", &self.request),
-            ("request_hash", &self.hash),
-            ("led", &self.result),
-            ("request_is_new", &self.is_new),
-            ("submission", &self.commit.id),
-            ("estimator", &self.commit.estimator),
-            ("trace", &self.trace),
-            ("known_at", &self.known_at),
-        ];
-        values.extend(self.columns.values());
-        let is_needed = |name: &str| match name {
-            REQUEST => self.request.is_some(),
-            DROP_PARTIAL => self.drops_partial,
-            name => self.columns.need(name),
-        };
-        Ok(COMMIT.arguments(&values, is_needed)?)
     }
 }

@@ -6,13 +6,13 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
+    commit::{CommitMetadata, MAX_COMMIT_CONFLICTS, RequestResult},
     counters::shift,
-    idempotency::{Request, StoredRequest, stored_request},
+    idempotency::{READ, StoredRequest, stored_request},
+    key::Key,
     named_parameters::Named,
-    pipeline::{Param, Query},
+    number::Number as _,
     row::get,
-    rows::Key,
     seen::{SESSION, SessionSnapshot, seen_session},
 };
 use crate::{
@@ -24,27 +24,6 @@ use crate::{
         compaction_rows::{CompactionChange, Replacement},
     },
 };
-
-/// State of a compaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CompactionStatus {
-    Running,
-    /// In force, or superseded by a newer one.
-    Applied,
-    Failed,
-    Reverted,
-}
-
-impl From<CompactionStatus> for CompactionState {
-    fn from(status: CompactionStatus) -> Self {
-        match status {
-            CompactionStatus::Running => Self::Running,
-            CompactionStatus::Applied => Self::Applied,
-            CompactionStatus::Failed => Self::Failed,
-            CompactionStatus::Reverted => Self::Reverted,
-        }
-    }
-}
 
 /// State of the session after a successful write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +47,7 @@ pub struct CompactionOutcome {
     pub context_version: Option<i64>,
     /// State of the compaction. `None` if it does not exist. If a call is repeated after its response was lost, this
     /// shows that it had succeeded.
-    pub status: Option<CompactionStatus>,
+    pub status: Option<CompactionState>,
     /// The running compaction.
     pub running: Option<CompactionId>,
     /// The stored result for the idempotency key.
@@ -85,7 +64,7 @@ pub(super) static STANDING: LazyLock<Named> = named_alone!("sql/compactions/stan
 struct Seen {
     session: Option<SessionSnapshot>,
     /// State of the requested compaction.
-    status: Option<CompactionStatus>,
+    status: Option<CompactionState>,
     in_force: Option<AppliedCompaction>,
     stored_request: Option<StoredRequest>,
 }
@@ -107,12 +86,10 @@ impl Store {
     /// Renews the lease of a compaction. Returns false if it no longer runs.
     pub async fn renew_compaction(&self, key: &SessionKey, compaction: &CompactionId) -> Result<bool, Error> {
         let key = Key::from(key);
-        let id = compaction.as_str();
-        let lease = self.lease_ttl.as_secs_f64();
-        let renew = Query::new(RENEW, vec![&key.tenant as Param<'_>, &key.session, &id, &lease]);
+        let (id, lease) = (compaction.as_str(), self.lease_ttl.as_secs_f64());
         // The session version is raised, so that a writer that saw the lease expired decides again.
-        let request = Request::new(&key, None, "", "");
-        let answers = self.database.transact(&[request.increment_version(), renew]).await?;
+        let queries = [key.increment_version(), key.query(RENEW, &[&id, &lease])];
+        let answers = self.database.transact(&queries).await?;
         Ok(answers.last().is_some_and(|renewed| !renewed.is_empty()))
     }
 
@@ -171,10 +148,9 @@ impl Store {
         (estimator, request): (&str, Option<&Idempotency>),
         decide: impl Fn(&Session, Option<&AppliedCompaction>) -> Option<Change<'a>>,
     ) -> Result<CompactionOutcome, Error> {
-        let remember = |request| RequestToStore { request, result: RequestResult::Text(id.as_str()), is_new: true };
-        let commit = CommitMetadata { estimator, request: request.map(remember), ..CommitMetadata::default() };
-        let mut races = CommitConflicts::new("concurrent writes prevented a compaction");
-        loop {
+        let counted = CommitMetadata::counted_by(estimator);
+        let commit = request.map_or(counted, |request| counted.storing(request, RequestResult::Text(id.as_str())));
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             let seen = self.compactions_seen(key, id, request).await?;
             let (Some(session), None) = (&seen.session, &seen.stored_request) else {
                 return Ok(seen.refused());
@@ -182,12 +158,11 @@ impl Store {
             let Some(change) = decide(&session.session, seen.in_force.as_ref()) else {
                 return Ok(seen.refused());
             };
-            let before = (session.version, &session.session);
-            if self.commit(key, before, &change, &commit).await?.is_some() {
+            if self.commit(key, session.before(), &change, &commit).await?.is_some() {
                 return Ok(written(&change, id));
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented a compaction".to_owned()))
     }
 
     async fn compactions_seen(
@@ -200,17 +175,14 @@ impl Store {
         let id = id.as_str();
         let request = request.and_then(|idempotency| idempotency.request.as_ref());
         let request = request.map(RequestId::as_str);
-        let in_session = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
-        let compaction = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("compaction", &id)];
-        let known = Request::new(&key, request, "", "");
-        let mut queries = vec![SESSION.query(&in_session)?, STANDING.query(&compaction)?];
-        queries.extend(request.map(|_| known.read()));
+        let mut queries = vec![key.named(&SESSION, &[])?, key.named(&STANDING, &[("compaction", &id)])?];
+        queries.extend(request.map(|_| key.query(READ, &[&request])));
         let answers = self.database.read_together(&queries).await?;
         let row = |at: usize| answers.get(at).and_then(|rows| rows.first());
         let number: Option<i16> = row(1).map(|row| get(row, "status")).transpose()?.flatten();
         Ok(Seen {
             session: row(0).map(seen_session).transpose()?,
-            status: number.map(status).transpose()?,
+            status: number.map(CompactionState::of_number).transpose()?,
             in_force: row(1).map(in_force).transpose()?.flatten(),
             stored_request: row(2).map(stored_request).transpose()?,
         })
@@ -221,10 +193,10 @@ impl Store {
 fn written(change: &Change<'_>, id: &CompactionId) -> CompactionOutcome {
     let session = &change.session;
     let status = |compaction: &CompactionChange<'_>| match compaction {
-        CompactionChange::Begins { compaction, .. } => (*compaction == id).then_some(CompactionStatus::Running),
-        CompactionChange::Fails { compaction, .. } => (compaction == id).then_some(CompactionStatus::Failed),
-        CompactionChange::Applies { compaction, .. } => (compaction == id).then_some(CompactionStatus::Applied),
-        CompactionChange::Reverts { compaction, .. } => (compaction == id).then_some(CompactionStatus::Reverted),
+        CompactionChange::Begins { compaction, .. } => (*compaction == id).then_some(CompactionState::Running),
+        CompactionChange::Fails { compaction, .. } => (compaction == id).then_some(CompactionState::Failed),
+        CompactionChange::Applies { compaction, .. } => (compaction == id).then_some(CompactionState::Applied),
+        CompactionChange::Reverts { compaction, .. } => (compaction == id).then_some(CompactionState::Reverted),
     };
     let running = session.compaction.as_ref();
     CompactionOutcome {
@@ -264,14 +236,4 @@ fn in_force(row: &Row) -> Result<Option<AppliedCompaction>, Error> {
 pub(super) fn applied(id: CompactionId, row: &Row) -> Result<AppliedCompaction, Error> {
     let shift = shift(row)?;
     Ok(AppliedCompaction { id, shift })
-}
-
-pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
-    match number {
-        1 => Ok(CompactionStatus::Running),
-        2 => Ok(CompactionStatus::Applied),
-        3 => Ok(CompactionStatus::Failed),
-        4 => Ok(CompactionStatus::Reverted),
-        other => Err(Error::Corrupt(format!("unknown compaction status {other}"))),
-    }
 }

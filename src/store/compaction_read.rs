@@ -2,15 +2,17 @@
 
 use std::sync::LazyLock;
 
-use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use super::{Error, Store, compaction::status, named_parameters::Named, pipeline::Param, row::get, rows::Key};
+use super::{
+    Error, Store,
+    named_parameters::Named,
+    number::enum_value,
+    row::{get, session_key},
+};
 use crate::{
     codec,
-    model::{
-        Compaction, CompactionId, CompactionState, MessageId, Seq, SessionId, SessionKey, TenantId, compaction::Summary,
-    },
+    model::{Compaction, CompactionId, CompactionState, MessageId, Seq, SessionKey, compaction::Summary},
 };
 
 /// Newest first.
@@ -31,67 +33,33 @@ impl Store {
         before: Option<&CompactionId>,
         limit: u32,
     ) -> Result<Vec<Compaction>, Error> {
-        let key = Key::from(key);
-        let before = before.map(CompactionId::as_str);
-        self.database
-            .read_named(
-                &LIST,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("before", &before),
-                    ("limit", &i64::from(limit)),
-                ],
-            )
-            .await?
-            .iter()
-            .map(compaction)
-            .collect()
+        let (before, limit) = (before.map(CompactionId::as_str), i64::from(limit));
+        let rows = self.database.read_named_in(key, &LIST, &[("before", &before), ("limit", &limit)]).await?;
+        rows.iter().map(compaction).collect()
     }
 
     /// Reads one compaction.
     pub async fn compaction(&self, key: &SessionKey, id: &CompactionId) -> Result<Option<Compaction>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(
-                &ONE,
-                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("compaction", &id.as_str())],
-            )
-            .await?;
+        let rows = self.database.read_named_in(key, &ONE, &[("compaction", &id.as_str())]).await?;
         rows.first().map(compaction).transpose()
     }
 
     /// Reads the newest compaction, with the version of the context it was made from.
     pub async fn newest_compaction(&self, key: &SessionKey) -> Result<Option<(Compaction, i64)>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(&NEWEST, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session)])
-            .await?;
+        let rows = self.database.read_named_in(key, &NEWEST, &[]).await?;
         rows.first().map(|row| Ok((compaction(row)?, get(row, "context_version")?))).transpose()
     }
 
     /// Reads the compaction in force, and whether it replaces pinned messages too.
     pub async fn compaction_in_force(&self, key: &SessionKey) -> Result<Option<(Compaction, bool)>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(&IN_FORCE, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session)])
-            .await?;
+        let rows = self.database.read_named_in(key, &IN_FORCE, &[]).await?;
         rows.first().map(|row| Ok((compaction(row)?, get(row, "hides_pinned")?))).transpose()
     }
 
     /// Lists sessions with a compaction whose lease has expired, in random order.
     pub async fn abandoned_compactions(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         let rows = self.database.read(ABANDONED, &[&i64::from(limit)]).await?;
-        let key = |row: &Row| {
-            Ok(SessionKey::new(
-                TenantId::new(get::<String>(row, "tenant_id")?),
-                SessionId::new(get::<String>(row, "session_id")?),
-            ))
-        };
-        rows.iter().map(key).collect()
+        rows.iter().map(session_key).collect()
     }
 }
 
@@ -100,7 +68,7 @@ fn compaction(row: &Row) -> Result<Compaction, Error> {
     let stored = codec::compaction::decode(get(row, "info")?)?;
     let range = get::<Option<i64>>(row, "from_seq")?.zip(get::<Option<i64>>(row, "to_seq")?);
     let message: Option<String> = get(row, "summary_message")?;
-    let state = status(get(row, "status")?)?.into();
+    let state = enum_value(row, "status")?;
     Ok(Compaction {
         id: Some(CompactionId::new(get::<String>(row, "compaction_id")?)),
         state,
@@ -110,12 +78,9 @@ fn compaction(row: &Row) -> Result<Compaction, Error> {
             .zip(message)
             .map(|(summary, message)| Summary { message: MessageId::new(message), ..summary }),
         predecessor: get::<Option<String>>(row, "predecessor")?.map(CompactionId::new),
-        failure: if state == CompactionState::Failed {
-            Some(stored.failure.unwrap_or_else(codec::compaction::replica_stopped_failure))
-        } else {
-            None
-        },
-        created_at: Some(get::<Timestamp>(row, "created_at")?),
+        failure: (state == CompactionState::Failed)
+            .then(|| stored.failure.unwrap_or_else(codec::compaction::replica_stopped_failure)),
+        created_at: Some(get(row, "created_at")?),
         ended_at: get(row, "ended_at")?,
         reverted_at: get(row, "reverted_at")?,
         ..stored

@@ -108,7 +108,7 @@ impl ConnectionQueue {
 
     /// Waits for a permit: in the tenant's line for a new request, otherwise ahead of all lines.
     pub(super) async fn enter(self: &Arc<Self>, tenant: Option<&TenantId>) -> Result<Permit, Error> {
-        let place = {
+        let mut place = {
             let mut waiting = self.lock();
             if waiting.free > 0 {
                 waiting.free -= 1;
@@ -122,7 +122,7 @@ impl ConnectionQueue {
             let (ticket, granted) = waiting.join(tenant);
             Place { queue: self, tenant, ticket, granted }
         };
-        place.granted().await
+        (&mut place.granted).await.map_err(|_| Error::Busy)
     }
 
     /// Withholds the permit of a connection that the database refused, and all other free permits except those for idle
@@ -240,12 +240,6 @@ impl PermitQueue {
                 self.new.remove(tenant);
             }
         }
-    }
-}
-
-impl Place<'_> {
-    async fn granted(mut self) -> Result<Permit, Error> {
-        (&mut self.granted).await.map_err(|_| Error::Busy)
     }
 }
 

@@ -49,9 +49,7 @@ pub(super) struct PoolLimits {
 pub(super) struct Connections {
     pool: Pool,
     queue: Arc<ConnectionQueue>,
-    kept: usize,
-    acquire_timeout: Duration,
-    idle_timeout: Duration,
+    pub(super) limits: PoolLimits,
     /// When a failed connect was last logged.
     logged: Arc<Mutex<Option<Instant>>>,
     /// A pool of the same role that lends one connection at a time while this pool has none and the database accepts no
@@ -61,12 +59,11 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Creates the pool. Connections are opened on demand.
-    pub(super) fn new(manager: Manager, bounds: PoolLimits) -> Result<Self, Error> {
-        let PoolLimits { size, kept, acquire_timeout, connect_timeout, idle_timeout } = bounds;
+    pub(super) fn new(manager: Manager, limits: PoolLimits) -> Result<Self, Error> {
         let pool = Pool::builder(manager)
-            .max_size(size)
-            .wait_timeout(Some(acquire_timeout))
-            .create_timeout(Some(connect_timeout))
+            .max_size(limits.size)
+            .wait_timeout(Some(limits.acquire_timeout))
+            .create_timeout(Some(limits.connect_timeout))
             // With LIFO order surplus connections become idle and are then closed.
             .queue_mode(QueueMode::Lifo)
             .pre_recycle(Hook::sync_fn(|_, metrics| {
@@ -76,15 +73,7 @@ impl Connections {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| Error::Unavailable(error.to_string()))?;
-        Ok(Self {
-            pool,
-            queue: ConnectionQueue::new(size),
-            kept,
-            acquire_timeout,
-            idle_timeout,
-            logged: Arc::default(),
-            spare: None,
-        })
+        Ok(Self { pool, queue: ConnectionQueue::new(limits.size), limits, logged: Arc::default(), spare: None })
     }
 
     /// Returns the pool with spare connections of the same role.
@@ -95,7 +84,7 @@ impl Connections {
 
     /// Waits for a connection.
     pub(super) async fn get(&self, metrics: &Metrics) -> Result<PooledConnection, Error> {
-        self.get_within(self.acquire_timeout, metrics).await
+        self.get_within(self.limits.acquire_timeout, metrics).await
     }
 
     /// Like [`Connections::get`], with another timeout.
@@ -192,16 +181,11 @@ impl Connections {
         }
     }
 
-    /// Returns the time after which an idle connection is closed.
-    pub(super) fn idle_timeout(&self) -> Duration {
-        self.idle_timeout
-    }
-
     /// Closes connections that were idle for too long, except for those that are kept.
     pub(super) fn close_idle(&self) {
         let mut open = self.pool.status().size;
         let closed = self.pool.retain(|_, metrics| {
-            let is_kept = open <= self.kept || metrics.last_used() < self.idle_timeout;
+            let is_kept = open <= self.limits.kept || metrics.last_used() < self.limits.idle_timeout;
             if !is_kept {
                 open -= 1;
             }

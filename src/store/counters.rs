@@ -1,8 +1,8 @@
-//! The counters of a session's context, and their columns.
+//! Decodes counters of a session's context.
 
 use tokio_postgres::Row;
 
-use super::{Error, pipeline::Param, row::get};
+use super::{Error, row::get};
 use crate::session::counters::TokenCounters;
 
 /// Decodes the columns of `{counter_columns}` in `sql/fragments.sql`.
@@ -27,34 +27,4 @@ fn of_columns(row: &Row, [messages, overhead, tokens, parts]: [&str; 4]) -> Resu
         tokens: tokens.try_into().map_err(|_| corrupt())?,
         parts: parts.try_into().map_err(|_| corrupt())?,
     })
-}
-
-/// The counters as columns of the session row.
-pub(super) struct CounterColumns<'a> {
-    messages: i32,
-    overhead: i64,
-    tokens: &'a [i64],
-    parts: &'a [i32],
-}
-
-impl<'a> From<&'a TokenCounters> for CounterColumns<'a> {
-    fn from(counters: &'a TokenCounters) -> Self {
-        Self {
-            messages: counters.messages,
-            overhead: counters.overhead,
-            tokens: &counters.tokens,
-            parts: &counters.parts,
-        }
-    }
-}
-
-impl CounterColumns<'_> {
-    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 4] {
-        [
-            ("ctx_messages", &self.messages),
-            ("ctx_overhead", &self.overhead),
-            ("ctx_tokens", &self.tokens),
-            ("ctx_parts", &self.parts),
-        ]
-    }
 }

@@ -4,18 +4,17 @@ use std::{sync::LazyLock, time::Duration};
 
 use super::{
     Error, Store,
-    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
-    idempotency::StoredRequest,
+    admission::SessionHead,
+    commit::{CommitMetadata, MAX_COMMIT_CONFLICTS, RequestResult},
+    key::Key,
     named_parameters::Named,
-    pipeline::{Param, Query},
-    row::{count, get, session_key, session_state},
-    rows::Key,
+    row::{duration, get, session_key},
     seen::SessionSnapshot,
 };
 use crate::{
     codec,
-    model::{Fence, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
-    session::{SessionState, deletion, ending::TurnEnd, fork},
+    model::{Seq, SessionKey, command::Idempotency},
+    session::{deletion, ending::TurnEnd, fork},
 };
 
 /// The stored result of an idempotency key whose request deleted a session. Cannot be confused with an id.
@@ -24,26 +23,11 @@ pub const DELETED: &str = "session deleted";
 /// Number of rows that one purge statement removes.
 const BATCH: i64 = 500;
 
-/// The state of a session when its deletion is requested.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeletionTarget {
-    pub state: SessionState,
-    pub fence: Fence,
-    /// Revision of its configuration.
-    pub revision: i64,
-    /// The running turn.
-    pub turn: Option<TurnId>,
-    /// Number of calls without a result.
-    pub open_calls: u32,
-    /// The stored result for the idempotency key.
-    pub stored_request: Option<StoredRequest>,
-}
-
 /// A request to delete a session.
 #[derive(Debug, Clone)]
 pub struct Deletion<'a> {
     /// The session as it was read. If it has advanced since then, nothing is done.
-    pub seen: &'a DeletionTarget,
+    pub seen: &'a SessionHead,
     /// Delete only if the configuration has this revision.
     pub revision: Option<i64>,
     /// How the running turn ends. `None` if no turn is running.
@@ -58,11 +42,6 @@ pub struct Deletion<'a> {
     pub unused_for: Option<Duration>,
 }
 
-pub(super) const DOOMED: &str = "-- store::delete::doomed
-    select r.state, r.epoch, r.op, r.revision, r.turn_id, r.open_calls, i.req_hash, i.result
-      from session_run r
-      left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
-     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 static PURGEABLE: LazyLock<Named> = named_alone!("sql/purgeable.sql");
 
 /// Removes a batch of a session's rows from one table. The rows and the state are read in one snapshot, so an id that
@@ -104,17 +83,6 @@ pub(super) const FREE: [&str; 3] = [
 ];
 
 impl Store {
-    /// Reads what a deletion needs to know of a session. Returns `None` if the session does not exist.
-    pub async fn deletion_target(
-        &self,
-        key: &SessionKey,
-        request: Option<&RequestId>,
-    ) -> Result<Option<DeletionTarget>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(DOOMED, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
-        rows.first().map(deletion_target).transpose()
-    }
-
     /// Ends a session, its turn and its queue in one transaction. Returns its newest seq, or `None` if the session has
     /// advanced since it was read, was used, or the request is known.
     pub async fn delete(&self, key: &SessionKey, deletion: &Deletion<'_>) -> Result<Option<Seq>, Error> {
@@ -125,22 +93,14 @@ impl Store {
         let dropped = codec::event::encode_dropped_with_session();
         let wanted = deletion::Deletion {
             fence: deletion.seen.fence,
-            turn: deletion.seen.turn.as_ref().zip(deletion.end.copied()),
+            turn: deletion.seen.live_turn().zip(deletion.end.copied()),
             revision: deletion.revision,
             dropped: &dropped,
             stay: deletion.retention,
         };
-        let commit = CommitMetadata {
-            estimator: deletion.estimator,
-            request: Some(RequestToStore {
-                request: deletion.idempotency,
-                result: RequestResult::Text(DELETED),
-                is_new: true,
-            }),
-            ..CommitMetadata::default()
-        };
-        let mut races = CommitConflicts::new("concurrent writes prevented the deletion of a session");
-        loop {
+        let commit =
+            CommitMetadata::counted_by(deletion.estimator).storing(deletion.idempotency, RequestResult::Text(DELETED));
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             if let Some(request) = &deletion.idempotency.request
                 && self.stored_request(key, request).await?.is_some()
             {
@@ -161,12 +121,11 @@ impl Store {
             let Some(change) = deletion::delete(&seen.session, &open, &wanted) else {
                 return Ok(None);
             };
-            let seen = (seen.version, &seen.session);
-            if let Some(deleted) = self.commit(key, seen, &change, &commit).await? {
+            if let Some(deleted) = self.commit(key, seen.before(), &change, &commit).await? {
                 return Ok(Some(deleted.last_seq));
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented the deletion of a session".to_owned()))
     }
 
     /// How long a session has been unused, and its own time to live.
@@ -176,14 +135,13 @@ impl Store {
                      (select max(q.enqueued_at) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)))::float8 as unused,
                    extract(epoch from a.ttl)::float8 as ttl
               from session_activity a where a.tenant_id = $1 and a.session_id = $2 and a.updated_at > '-infinity'";
-        let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read_in(key, SQL, &[]).await?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
-        let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let own = get::<Option<f64>>(row, "ttl")?;
-        Ok(Some((seconds(get(row, "unused")?), own.map(seconds))))
+        let own = own.map(|own| Duration::try_from_secs_f64(own).unwrap_or_default());
+        Ok(Some((duration(row, "unused")?, own)))
     }
 
     /// Takes the running turn from its owner for a session that is about to be deleted: the turn can then only end.
@@ -200,19 +158,14 @@ impl Store {
     pub async fn is_deleted(&self, key: &SessionKey) -> Result<bool, Error> {
         const SQL: &str = "-- store::delete::is_deleted
             select 1 from session_run where tenant_id = $1 and session_id = $2 and state = 3";
-        let key = Key::from(key);
-        Ok(!self.database.read(SQL, &[&key.tenant, &key.session]).await?.is_empty())
+        Ok(!self.database.read_in(key, SQL, &[]).await?.is_empty())
     }
 
     /// Lists deleted sessions that clients no longer need to follow. They come after all other sessions of their tenant
     /// in the order of use, and tenants are found one after another by index lookups, so no other session is read.
     pub async fn purgeable(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
-        self.database
-            .read_named(&PURGEABLE, &[("most", &i64::from(limit) as Param<'_>)])
-            .await?
-            .iter()
-            .map(session_key)
-            .collect()
+        let rows = self.database.read_named(&PURGEABLE, &[("most", &i64::from(limit))]).await?;
+        rows.iter().map(session_key).collect()
     }
 
     /// Removes the rows of a deleted session in batches, each in a separate transaction, and then releases its id. A
@@ -220,27 +173,11 @@ impl Store {
     pub async fn purge(&self, key: &SessionKey) -> Result<(), Error> {
         let abandon = |seen: &SessionSnapshot| fork::abandon(&seen.session);
         Box::pin(self.change(key, abandon, &CommitMetadata::default())).await?;
-        let key = Key::from(key);
         for batch in PURGE {
-            let batch = Query::new(batch, vec![&key.tenant as Param<'_>, &key.session, &BATCH]);
-            while !self.database.write(&batch).await?.is_empty() {}
+            while !self.database.write_in(key, batch, &[&BATCH]).await?.is_empty() {}
         }
-        let of_it = [&key.tenant as Param<'_>, &key.session];
-        let free = FREE.map(|sql| Query::new(sql, of_it));
+        let key = Key::from(key);
+        let free = FREE.map(|sql| key.query(sql, &[]));
         self.database.transact(&free).await.map(drop)
     }
-}
-
-fn deletion_target(row: &tokio_postgres::Row) -> Result<DeletionTarget, Error> {
-    let state = session_state(get(row, "state")?)?;
-    let hash: Option<String> = get(row, "req_hash")?;
-    let result: Option<String> = get(row, "result")?;
-    Ok(DeletionTarget {
-        state,
-        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
-        revision: get(row, "revision")?,
-        turn: get::<Option<String>>(row, "turn_id")?.filter(|_| state.is_live()).map(TurnId::new),
-        open_calls: count(row, "open_calls")?,
-        stored_request: hash.zip(result).map(|(hash, result)| StoredRequest { hash, result }),
-    })
 }

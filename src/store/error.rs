@@ -119,70 +119,43 @@ fn is_of_loader(routine: Option<&str>) -> bool {
 impl Error {
     /// Whether the same operation may succeed when it is repeated.
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Unavailable(_) | Self::Outage(..) | Self::Refused(_) | Self::Busy | Self::Conflict(_) => true,
-            Self::Duplicate(_)
-            | Self::Schema(_)
-            | Self::EventsExpired { .. }
-            | Self::Corrupt(_)
-            | Self::NoRowSecurityScope
-            | Self::TenantDeleted(_)
-            | Self::Broken(_) => false,
-        }
+        let (_, is_transient, _) = self.class();
+        is_transient
     }
-}
 
-impl Error {
     /// Returns the outage that an operator must fix, if known.
     pub fn outage(&self) -> Option<Outage> {
-        match self {
-            Self::Outage(outage, _) => Some(*outage),
-            Self::Unavailable(_)
-            | Self::Refused(_)
-            | Self::Busy
-            | Self::Conflict(_)
-            | Self::Duplicate(_)
-            | Self::Schema(_)
-            | Self::EventsExpired { .. }
-            | Self::Corrupt(_)
-            | Self::NoRowSecurityScope
-            | Self::TenantDeleted(_)
-            | Self::Broken(_) => None,
-        }
+        if let Self::Outage(outage, _) = self { Some(*outage) } else { None }
     }
 
     /// A short name of its kind, for metrics and logs.
     pub(super) fn kind(&self) -> &'static str {
-        match self {
-            Self::Unavailable(_) => "unavailable",
-            Self::Outage(outage, _) => outage.name(),
-            Self::Refused(_) => "refused",
-            Self::Busy => "busy",
-            Self::Conflict(_) => "conflict",
-            Self::Duplicate(_) => "duplicate",
-            Self::Schema(_) => "schema",
-            Self::EventsExpired { .. } => "events_expired",
-            Self::Corrupt(_) => "corrupt",
-            Self::NoRowSecurityScope => "no_reach",
-            Self::TenantDeleted(_) => "tenant_deleted",
-            Self::Broken(_) => "broken",
-        }
+        let (name, _, _) = self.class();
+        name
     }
 
     /// Whether the error leaves its connection in an unknown state. True for everything except errors that the database
     /// reported for a statement.
     pub(super) fn spoils_connection(&self) -> bool {
+        let (_, _, spoils_connection) = self.class();
+        spoils_connection
+    }
+
+    /// Its name, whether a repetition may succeed, and whether it leaves its connection in an unknown state.
+    fn class(&self) -> (&'static str, bool, bool) {
         match self {
-            Self::Unavailable(_) | Self::Outage(..) | Self::Refused(_) => true,
-            Self::Broken(error) => error.as_db_error().is_none(),
-            Self::Busy
-            | Self::Conflict(_)
-            | Self::Duplicate(_)
-            | Self::Schema(_)
-            | Self::EventsExpired { .. }
-            | Self::Corrupt(_)
-            | Self::NoRowSecurityScope
-            | Self::TenantDeleted(_) => false,
+            Self::Unavailable(_) => ("unavailable", true, true),
+            Self::Outage(outage, _) => (outage.name(), true, true),
+            Self::Refused(_) => ("refused", true, true),
+            Self::Busy => ("busy", true, false),
+            Self::Conflict(_) => ("conflict", true, false),
+            Self::Duplicate(_) => ("duplicate", false, false),
+            Self::Schema(_) => ("schema", false, false),
+            Self::EventsExpired { .. } => ("events_expired", false, false),
+            Self::Corrupt(_) => ("corrupt", false, false),
+            Self::NoRowSecurityScope => ("no_reach", false, false),
+            Self::TenantDeleted(_) => ("tenant_deleted", false, false),
+            Self::Broken(error) => ("broken", false, error.as_db_error().is_none()),
         }
     }
 }

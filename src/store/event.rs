@@ -1,10 +1,6 @@
 //! The event log of a session, read after a cursor, with the content that its events refer to.
 
-use std::{
-    collections::BTreeMap,
-    sync::LazyLock,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::LazyLock, time::Instant};
 
 use tokio_postgres::Row;
 
@@ -14,8 +10,7 @@ use super::{
     message,
     named_parameters::Named,
     pipeline::Param,
-    row::{count, get},
-    rows::Key,
+    row::{count, duration, get},
 };
 use crate::{
     codec::event::{CompletedCall, EventContent, refs_to_load},
@@ -35,14 +30,7 @@ pub(super) const SETTLED: &str = "-- store::event::settled_between
      where e.tenant_id = $1 and e.session_id = $2 and e.seq > $3 and e.seq <= $4
        and (m.role = 3 or e.kind in ('turn_retrying', 'turn_recovered', 'turn_completed', 'turn_cancelled', 'turn_failed'))";
 
-pub(super) const RESULTS: &str = "-- store::event::results
-    select c.call_id, p.kind, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator,
-           coalesce(extract(epoch from c.closed_at - c.requested_at), 0)::float8 as elapsed
-      from unnest($3::text[]) as u(id)
-      join lateral (select * from tool_calls c
-                     where c.tenant_id = $1 and c.session_id = $2 and c.call_id = u.id offset 0) c on true
-      join lateral (select * from parts p
-                     where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
+pub(super) static RESULTS: LazyLock<Named> = named_alone!("sql/events/results.sql");
 
 impl Store {
     /// Like [`Store::follow`] for a client that waits for new events, from events that this replica has just committed.
@@ -55,20 +43,11 @@ impl Store {
     /// always shows a prefix of the log, because a seq is assigned and its row written under the same row lock.
     pub async fn follow(&self, key: &SessionKey, after: Seq, most: EventPageLimits) -> Result<EventPage, Error> {
         let EventPageLimits { events: limit, bytes, overhead, at_least_one: or_one } = most;
-        let columns = Key::from(key);
-        let limit = i64::from(limit);
-        let overhead = i64::from(overhead);
+        let (limit, overhead) = (i64::from(limit), i64::from(overhead));
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let values = [
-            ("tenant", &columns.tenant as Param<'_>),
-            ("session", &columns.session),
-            ("after", &after.0),
-            ("limit", &limit),
-            ("overhead", &overhead),
-            ("bytes", &bytes),
-            ("or_one", &or_one),
-        ];
-        let rows = self.database.read_named(&FOLLOW, &values).await?;
+        let values: [(&str, Param<'_>); 5] =
+            [("after", &after.0), ("limit", &limit), ("overhead", &overhead), ("bytes", &bytes), ("or_one", &or_one)];
+        let rows = self.database.read_named_in(key, &FOLLOW, &values).await?;
         let mut events = Vec::with_capacity(rows.len());
         let mut next = None;
         for row in &rows {
@@ -89,12 +68,7 @@ impl Store {
         let content = EventContent { messages, results };
         if (has_gap || !content.has_all(&events)) && self.is_gone(key).await? {
             // The remaining rows are incomplete.
-            return Ok(EventPage {
-                events: Vec::new(),
-                content: EventContent::default(),
-                oversized_bytes: None,
-                is_gone: true,
-            });
+            return Ok(EventPage { is_gone: true, ..EventPage::default() });
         }
         Ok(EventPage { events, content, oversized_bytes: next, is_gone: false })
     }
@@ -104,9 +78,7 @@ impl Store {
     async fn check_retention(&self, key: &SessionKey, after: Seq) -> Result<(), Error> {
         const SQL: &str = "-- store::event::expired
             select events_from from sessions where tenant_id = $1 and session_id = $2 and events_from > $3";
-        let key = Key::from(key);
-        let next = after.0 + 1;
-        match self.database.read(SQL, &[&key.tenant, &key.session, &next]).await?.first() {
+        match self.database.read_in(key, SQL, &[&(after.0 + 1)]).await?.first() {
             Some(row) => Err(Error::EventsExpired { oldest: Seq(get(row, "events_from")?) }),
             None => Ok(()),
         }
@@ -116,26 +88,19 @@ impl Store {
     async fn is_gone(&self, key: &SessionKey) -> Result<bool, Error> {
         const SQL: &str = "-- store::event::is_gone
             select 1 from session_run where tenant_id = $1 and session_id = $2 and state <> 3";
-        let key = Key::from(key);
-        let live = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
-        Ok(live.is_empty())
+        Ok(self.database.read_in(key, SQL, &[]).await?.is_empty())
     }
 
     /// Reads one event, without the content it refers to.
     pub async fn event(&self, key: &SessionKey, seq: Seq) -> Result<Option<StoredEvent>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(&EVENT, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("seq", &seq.0)])
-            .await?;
+        let rows = self.database.read_named_in(key, &EVENT, &[("seq", &seq.0)]).await?;
         rows.first().map(event).transpose()
     }
 
     /// Finds the newest event after `after` and up to `until` that committed an assistant message or made it void.
     /// Returns `None` if there is none.
     pub async fn settled_between(&self, key: &SessionKey, after: Seq, until: Seq) -> Result<Option<Seq>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(SETTLED, &[&key.tenant, &key.session, &after.0, &until.0]).await?;
+        let rows = self.database.read_in(key, SETTLED, &[&after.0, &until.0]).await?;
         let newest = rows.first().map(|row| get::<Option<i64>>(row, "seq")).transpose()?;
         Ok(newest.flatten().map(Seq))
     }
@@ -145,12 +110,11 @@ impl Store {
         if calls.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (columns, calls): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
+        let calls: Vec<&str> = calls.iter().map(CallId::as_str).collect();
         let mut results = BTreeMap::new();
-        for row in self.database.read(RESULTS, &[&columns.tenant, &columns.session, &calls]).await? {
-            let elapsed: f64 = get(&row, "elapsed")?;
+        for row in self.database.read_named_in(key, &RESULTS, &[("calls", &calls)]).await? {
             if let PartContent::ToolResult(result) = message::part(&row)?.part.content {
-                let elapsed = Duration::try_from_secs_f64(elapsed).unwrap_or_default();
+                let elapsed = duration(&row, "elapsed")?;
                 results.insert(result.call.clone(), CompletedCall { result, elapsed });
             }
         }

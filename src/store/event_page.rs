@@ -3,7 +3,7 @@
 use crate::{codec::event::EventContent, model::event::StoredEvent};
 
 /// Consecutive events with everything needed to show them, read at one time.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct EventPage {
     /// The events in order, without gaps.
     pub events: Vec<StoredEvent>,

@@ -9,11 +9,11 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     admission::Admission,
+    key::key_columns,
     named_parameters::Named,
     pipeline::Param,
     queue::{QueuedMessage, queued},
     row::{get, session_key},
-    rows::Key,
 };
 use crate::model::{MessageId, Seq, SessionKey, TurnId};
 
@@ -60,27 +60,13 @@ pub enum QueuedOutcome {
 
 pub(super) static AHEAD: LazyLock<Named> = named_alone!("sql/queue/ahead.sql");
 static STARTING: LazyLock<Named> = named_alone!("sql/queue/starting.sql");
-pub(super) const FATE: &str = "-- store::following::fate
-    select q.status, q.seq, m.turn_id, case when t.request_id = q.request_id then t.first_seq - 1 else q.seq - 1 end as after
-      from queue q
-      left join lateral (select m.turn_id from messages m
-                          where m.tenant_id = $1 and m.session_id = $2 and m.message_id = q.applied_to offset 0) m on true
-      left join lateral (select t.request_id, t.first_seq from turns t
-                          where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = m.turn_id offset 0) t on true
-     where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3";
+pub(super) static FATE: LazyLock<Named> = named_alone!("sql/queue/fate.sql");
 
 impl Store {
     /// Reads the queue state relevant to the end of a turn, or to starting a turn in an idle session.
     pub async fn queue_at_turn_end(&self, key: &SessionKey, starters: TurnStarters) -> Result<QueueAtTurnEnd, Error> {
-        let key = Key::from(key);
         let in_any_case = starters == TurnStarters::AfterAnyEnd;
-        let rows = self
-            .database
-            .read_named(
-                &AHEAD,
-                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("in_any_case", &in_any_case)],
-            )
-            .await?;
+        let rows = self.database.read_named_in(key, &AHEAD, &[("in_any_case", &in_any_case)]).await?;
         let Some(row) = rows.first() else {
             return Ok(QueueAtTurnEnd { waiting: false, starter: None });
         };
@@ -90,8 +76,7 @@ impl Store {
 
     /// Reads the outcome of a queued message. Returns `None` if there is no such message.
     pub async fn queued_outcome(&self, key: &SessionKey, message: &MessageId) -> Result<Option<QueuedOutcome>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(FATE, &[&key.tenant, &key.session, &message.as_str()]).await?;
+        let rows = self.database.read_named_in(key, &FATE, &[("message", &message.as_str())]).await?;
         rows.first().map(fate).transpose()
     }
 
@@ -103,20 +88,10 @@ impl Store {
         without: &[&str],
         postponed: &[SessionKey],
     ) -> Result<Vec<SessionKey>, Error> {
-        let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
-        let rows = self
-            .database
-            .read_named(
-                &STARTING,
-                &[
-                    ("limit", &i64::from(limit) as Param<'_>),
-                    ("without", &without),
-                    ("tenants", &tenants),
-                    ("sessions", &sessions),
-                ],
-            )
-            .await?;
+        let (limit, (tenants, sessions)) = (i64::from(limit), key_columns(postponed));
+        let values: [(&str, Param<'_>); 4] =
+            [("limit", &limit), ("without", &without), ("tenants", &tenants), ("sessions", &sessions)];
+        let rows = self.database.read_named(&STARTING, &values).await?;
         rows.iter().map(session_key).collect()
     }
 

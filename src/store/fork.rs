@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store, commit::CommitMetadata, counters::shift, named_parameters::Named, pipeline::Param, row::get,
-    rows::Key, seen::SessionSnapshot,
+    seen::SessionSnapshot,
 };
 use crate::{
     model::{CallId, RequestId, Seq, SessionId, SessionKey, TurnId, command::Idempotency},
@@ -109,7 +109,7 @@ impl Store {
     /// Returns how long a claim must last after a piece was sent: the maximum duration of two statements. Until a piece
     /// is committed, other replicas see the claim as set by the previous piece.
     pub fn fork_lease(&self) -> Duration {
-        2 * self.database.response_timeout()
+        2 * self.database.response_timeout
     }
 
     /// Claims the id of a fork and copies the first piece. No call may be open at the seq. Returns `None` if the source
@@ -168,9 +168,7 @@ impl Store {
     pub async fn open_fork(&self, copying: &CopyInProgress) -> Result<bool, Error> {
         const LIVES: &str = "-- store::fork::lives
             select 1 from sessions s where s.tenant_id = $1 and s.session_id = $2 and s.created_at = $3";
-        let source = Key::from(&copying.source);
-        let source = [&source.tenant as Param<'_>, &source.session, &copying.created];
-        if self.database.read(LIVES, &source).await?.is_empty() {
+        if self.database.read_in(&copying.source, LIVES, &[&copying.created]).await?.is_empty() {
             return Ok(false);
         }
         let forking = copying.forking();
@@ -194,18 +192,15 @@ impl Store {
         after: Seq,
         most: PieceLimits,
     ) -> Result<Option<NextPiece>, Error> {
-        let key = Key::from(key);
         let messages = i64::from(most.messages);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
+        let values: [(&str, Param<'_>); 5] = [
             ("at", &at.0),
             ("after", &after.0),
             ("most_messages", &messages),
             ("most_bytes", &most.bytes),
             ("source_created", &created),
         ];
-        let rows = self.database.read_named(&NEXT_PIECE, &values).await?;
+        let rows = self.database.read_named_in(key, &NEXT_PIECE, &values).await?;
         rows.first().map(|row| next_piece(row, after)).transpose()
     }
 
@@ -220,18 +215,14 @@ impl Store {
               from session_run r
               left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
              where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and starts_with(r.turn_id, $4)";
-        let key = Key::from(key);
-        let request = request.map(RequestId::as_str);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request, &CLAIM]).await?;
+        let rows = self.database.read_in(key, SQL, &[&request.map(RequestId::as_str), &CLAIM]).await?;
         let claimed = |row: &Row| Ok(ClaimedFork { abandoned: get(row, "abandoned")?, hash: get(row, "req_hash")? });
         rows.first().map(claimed).transpose()
     }
 
     /// Lists the calls that had no result when the session was at a seq, in the order in which the model made them.
     pub async fn open_calls_at(&self, key: &SessionKey, at: Seq) -> Result<Vec<CallId>, Error> {
-        let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &at.0)];
-        let rows = self.database.read_named(&OPEN_AT, &values).await?;
+        let rows = self.database.read_named_in(key, &OPEN_AT, &[("at", &at.0)]).await?;
         rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
     }
 }

@@ -2,7 +2,10 @@
 
 use tokio_postgres::Row;
 
-use super::{Error, row::get};
+use super::{
+    Error,
+    row::{get, last_seq},
+};
 use crate::{
     model::{Fence, Seq, TurnFence, TurnId},
     session::Session,
@@ -31,10 +34,9 @@ impl Grant {
 
 /// Decodes the grant of the owner of a running turn.
 pub(super) fn grant(row: &Row) -> Result<Grant, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
     Ok(Grant {
         fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
         turn: TurnId::new(get::<String>(row, "turn_id")?),
-        last_seq: Seq(next_seq - 1),
+        last_seq: last_seq(row)?,
     })
 }

@@ -9,11 +9,10 @@ use super::{
     anchor::anchor,
     commit::RequestResult,
     counters::counters,
-    idempotency::StoredRequest,
+    idempotency::{StoredRequest, joined_request},
     named_parameters::Named,
-    pipeline::Param,
-    row::{count, get, session_state},
-    rows::Key,
+    number::enum_value,
+    row::{count, get, last_seq},
     stats::model_dependent,
     version::{Version, version},
 };
@@ -63,17 +62,14 @@ pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
 impl Store {
     /// Reads the end of a session's transcript. Returns `None` if the session does not exist.
     pub async fn tail(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Tail>, Error> {
-        let key = Key::from(key);
         let request = request.map(RequestId::as_str);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("request_id", &request)];
-        let rows = self.database.read_named(&TAIL, &values).await?;
+        let rows = self.database.read_named_in(key, &TAIL, &[("request_id", &request)]).await?;
         rows.first().map(tail).transpose()
     }
 
     /// Lists the calls that were appended without results, in order.
     pub async fn appended_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(APPENDED_CALLS, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read_in(key, APPENDED_CALLS, &[]).await?;
         let call = |row: &Row| {
             let id = CallId::new(get::<String>(row, "call_id")?);
             Ok(OpenCall { id, name: get(row, "tool_name")?, pinned: get(row, "pinned")? })
@@ -99,19 +95,16 @@ impl Store {
 }
 
 fn tail(row: &Row) -> Result<Tail, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
     let counters = counters(row)?;
-    let hash: Option<String> = get(row, "req_hash")?;
-    let result: Option<String> = get(row, "result")?;
     Ok(Tail {
-        state: session_state(get(row, "state")?)?,
+        state: enum_value(row, "state")?,
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
-        last_seq: Seq(next_seq - 1),
+        last_seq: last_seq(row)?,
         version: version(row)?,
         open_calls: count(row, "open_calls")?,
         tokens: counters.size(),
         model_dependent: model_dependent(row, &counters)?,
         anchor: anchor(row)?,
-        stored_request: hash.zip(result).map(|(hash, result)| StoredRequest { hash, result }),
+        stored_request: joined_request(row)?,
     })
 }

@@ -8,16 +8,18 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
+    commit::{CommitMetadata, MAX_COMMIT_CONFLICTS, RequestResult, RequestToStore},
     grant::{Grant, grant},
     idempotency::StoredRequest,
+    key::key_columns,
     named_parameters::Named,
+    number::{Number as _, enum_value},
     pipeline::Param,
-    row::{get, session_key, session_state},
+    row::{get, last_seq, session_key},
     seen::SessionSnapshot,
 };
 use crate::{
-    model::{CancelCause, Fence, Seq, SessionKey, TurnFence, TurnId, command::Idempotency},
+    model::{Fence, Seq, SessionKey, TurnFence, TurnId, command::Idempotency},
     session::{
         CancelRequest, SessionState,
         cancel::{self, Cancel, EarlierCancel},
@@ -118,9 +120,8 @@ impl Store {
     pub async fn send_heartbeat(&self) -> Result<(), Error> {
         let gave_back = self.handed_over.swap(false, Ordering::Relaxed);
         let lease = self.lease_ttl.as_secs_f64();
-        let values = [("replica", &self.replica as Param<'_>), ("lease", &lease), ("gave_back", &gave_back)];
-        let beat = BEAT.query(&values)?;
-        let beaten = self.reserved().read(beat.sql, &beat.params).await;
+        let values: [(&str, Param<'_>); 3] = [("replica", &self.replica), ("lease", &lease), ("gave_back", &gave_back)];
+        let beaten = self.reserved().read_named(&BEAT, &values).await;
         if beaten.is_err() && gave_back {
             self.handed_over.store(true, Ordering::Relaxed);
         }
@@ -156,23 +157,17 @@ impl Store {
     /// Lists the turns for which a cancel was requested, and those with another owner or none, for example because the
     /// session was deleted.
     pub async fn interrupted_turns(&self, held: &[HeldTurn]) -> Result<Vec<(HeldTurn, Interruption)>, Error> {
-        let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
+        let (tenants, sessions) = key_columns(held.iter().map(|held| &held.key));
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
-        let rows = self
-            .reserved()
-            .read_named(
-                &CANCELS,
-                &[
-                    ("tenants", &tenants as Param<'_>),
-                    ("sessions", &sessions),
-                    ("epochs", &epochs),
-                    ("owner", &self.replica),
-                    ("turns", &turns),
-                ],
-            )
-            .await?;
+        let values: [(&str, Param<'_>); 5] = [
+            ("tenants", &tenants),
+            ("sessions", &sessions),
+            ("epochs", &epochs),
+            ("owner", &self.replica),
+            ("turns", &turns),
+        ];
+        let rows = self.reserved().read_named(&CANCELS, &values).await?;
         rows.iter().filter_map(|row| self.interruption(row).transpose()).collect()
     }
 
@@ -180,8 +175,7 @@ impl Store {
     /// this state, because it has just ended or begun to wait for tool results.
     fn interruption(&self, row: &Row) -> Result<Option<(HeldTurn, Interruption)>, Error> {
         let held = held_turn(row)?;
-        let state = get::<Option<i16>>(row, "state")?.map(session_state);
-        let state = state.transpose()?;
+        let state = get::<Option<i16>>(row, "state")?.map(SessionState::of_number).transpose()?;
         let is_it = get::<Option<i64>>(row, "in_force")? == Some(held.epoch)
             && get::<Option<&str>>(row, "turn_id")? == Some(held.turn.as_str());
         let is_mine = get::<Option<&str>>(row, "owner")? == Some(&self.replica);
@@ -205,29 +199,15 @@ impl Store {
         limit: u32,
         postponed: &[SessionKey],
     ) -> Result<Vec<TakeoverCandidate>, Error> {
-        let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
-        let rows = self
-            .reserved()
-            .read_named(
-                &CANDIDATES,
-                &[
-                    ("orphans", &orphans as Param<'_>),
-                    ("limit", &i64::from(limit)),
-                    ("tenants", &tenants),
-                    ("sessions", &sessions),
-                ],
-            )
-            .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(TakeoverCandidate {
-                    key: session_key(row)?,
-                    epoch: get(row, "epoch")?,
-                    waiting: get(row, "waiting")?,
-                })
-            })
-            .collect()
+        let (limit, (tenants, sessions)) = (i64::from(limit), key_columns(postponed));
+        let values: [(&str, Param<'_>); 4] =
+            [("orphans", &orphans), ("limit", &limit), ("tenants", &tenants), ("sessions", &sessions)];
+        let rows = self.reserved().read_named(&CANDIDATES, &values).await?;
+        let candidate = |row: &Row| {
+            let (epoch, waiting) = (get(row, "epoch")?, get(row, "waiting")?);
+            Ok(TakeoverCandidate { key: session_key(row)?, epoch, waiting })
+        };
+        rows.iter().map(candidate).collect()
     }
 
     /// Takes over a turn. Returns `None` if another replica did, or the turn has advanced.
@@ -260,8 +240,7 @@ impl Store {
 
     /// Lists the turns of these sessions that this replica owns, including those it does not know of.
     pub async fn owned_here(&self, keys: &[SessionKey]) -> Result<Vec<(SessionKey, Grant)>, Error> {
-        let tenants: Vec<&str> = keys.iter().map(|key| key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = keys.iter().map(|key| key.session.as_str()).collect();
+        let (tenants, sessions) = key_columns(keys);
         let rows = self.reserved().read(OWNED_HERE, &[&tenants, &sessions, &self.replica]).await?;
         rows.iter().map(|row| Ok((session_key(row)?, grant(row)?))).collect()
     }
@@ -293,8 +272,7 @@ impl Store {
 
     /// Lists turns that this replica has owned for longer than a lease, except those of the `known` sessions.
     pub async fn owned_unknown(&self, known: &[SessionKey], limit: u32) -> Result<Vec<(SessionKey, Grant)>, Error> {
-        let tenants: Vec<&str> = known.iter().map(|key| key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = known.iter().map(|key| key.session.as_str()).collect();
+        let (tenants, sessions) = key_columns(known);
         let limit = i64::from(limit);
         let rows = self.reserved().read(OWNED_UNKNOWN, &[&tenants, &sessions, &self.replica, &limit]).await?;
         rows.iter().map(|row| Ok((session_key(row)?, grant(row)?))).collect()
@@ -315,33 +293,9 @@ impl Store {
     }
 
     /// Requests the cancellation of a turn. A live owner reads the flag; if there is no owner, this replica becomes the
-    /// owner. A known request changes nothing.
-    pub async fn cancel(
-        &self,
-        key: &SessionKey,
-        turn: Option<&TurnId>,
-        cause: CancelCause,
-        reason: &str,
-        idempotency: &Idempotency,
-    ) -> Result<CancelRequestOutcome, Error> {
-        let request = CancelRequest { cause, reason: reason.to_owned(), rollback: false };
-        self.request_cancel(key, turn, &request, idempotency).await
-    }
-
-    /// Like [`Store::cancel`], and rolls back the turn's messages. Also applies to a turn that is already being
+    /// owner. A known request changes nothing. A request to roll back also applies to a turn that is already being
     /// cancelled.
-    pub async fn roll_back(
-        &self,
-        key: &SessionKey,
-        turn: Option<&TurnId>,
-        reason: &str,
-        idempotency: &Idempotency,
-    ) -> Result<CancelRequestOutcome, Error> {
-        let request = CancelRequest { cause: CancelCause::Requested, reason: reason.to_owned(), rollback: true };
-        self.request_cancel(key, turn, &request, idempotency).await
-    }
-
-    async fn request_cancel(
+    pub async fn cancel(
         &self,
         key: &SessionKey,
         turn: Option<&TurnId>,
@@ -349,8 +303,7 @@ impl Store {
         idempotency: &Idempotency,
     ) -> Result<CancelRequestOutcome, Error> {
         let cancel = Cancel { turn, request, replica: &self.replica, lease: self.lease_ttl };
-        let mut races = CommitConflicts::new("concurrent writes prevented the cancellation of a turn");
-        loop {
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             let before = known.as_ref().map(|known| reached(known, idempotency));
             let change = seen.as_ref().and_then(|seen| cancel::apply(&seen.session, &cancel, before.as_ref()));
@@ -363,16 +316,15 @@ impl Store {
                 request: Some(RequestToStore { request: idempotency, result: RequestResult::Text(led), is_new: false }),
                 ..CommitMetadata::default()
             };
-            let before = (seen.version, &seen.session);
-            if self.commit(key, before, &change, &commit).await?.is_some() {
+            if self.commit(key, seen.before(), &change, &commit).await?.is_some() {
                 return Ok(CancelRequestOutcome {
                     turn: session.turn.clone(),
                     fence: session.is_owned_by(&self.replica).then_some(session.fence),
                     hash: idempotency.request.as_ref().map(|_| idempotency.hash.clone()),
                 });
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented the cancellation of a turn".to_owned()))
     }
 
     /// Stores that a request reached no turn. The first request with the same key may have reached one.
@@ -381,7 +333,7 @@ impl Store {
         key: &SessionKey,
         idempotency: &Idempotency,
     ) -> Result<CancelRequestOutcome, Error> {
-        let known = self.remember_request(key, idempotency).await?;
+        let known = self.store_request_result(key, idempotency, "").await?;
         let (hash, turn) = known.map(|known| (known.hash, known.result)).unzip();
         Ok(CancelRequestOutcome { turn: turn.filter(|turn| !turn.is_empty()).map(TurnId::new), fence: None, hash })
     }
@@ -389,16 +341,10 @@ impl Store {
     /// Reads which of the followed sessions have new events or a running turn, in one statement for all sessions that a
     /// replica follows. A missing session is returned as deleted.
     pub async fn heads(&self, followed: &[Followed]) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
-        let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();
+        let (tenants, sessions) = key_columns(followed.iter().map(|followed| &followed.key));
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
         let rows = self.reserved().read(HEADS, &[&tenants, &sessions, &after]).await?;
-        rows.iter()
-            .map(|row| {
-                let next_seq: i64 = get(row, "next_seq")?;
-                Ok((session_key(row)?, Seq(next_seq - 1), session_state(get(row, "state")?)?))
-            })
-            .collect()
+        rows.iter().map(|row| Ok((session_key(row)?, last_seq(row)?, enum_value(row, "state")?))).collect()
     }
 }
 

@@ -37,7 +37,7 @@ impl Store {
     /// Begins to listen. Returns `None` if the database is accessed through a transaction pooler, which does not
     /// deliver notifications.
     pub async fn listen(&self) -> Result<Option<Listener>, Error> {
-        let Some((config, tls)) = self.database.listening() else {
+        let Some((config, tls)) = self.database.listening.clone() else {
             return Ok(None);
         };
         let (client, mut connection) = config.connect(tls).await.map_err(|error| {

@@ -8,10 +8,10 @@ use super::{
     Error, Store,
     bounded_page::BoundedPage,
     named_parameters::Named,
+    number::enum_value,
     owned::VisibleTranscript,
     pipeline::Param,
-    row::{category, count, get, role},
-    rows::Key,
+    row::{count, get},
 };
 use crate::{
     codec,
@@ -50,18 +50,36 @@ pub struct PlacedMessage {
     pub message: Message,
 }
 
-pub(super) static LIVE_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_after.sql");
-/// Like [`LIVE_AFTER`], up to a number of bytes.
+/// The statements that read pages of a view in one direction.
+#[derive(Debug)]
+pub(super) struct PageStatements {
+    pub(super) messages: Named,
+    /// Reads the stored sizes of the messages.
+    sizes: Named,
+}
+
+impl PageStatements {
+    /// Creates the statements for the fragment that selects the messages of a page, and their order.
+    fn new([messages, sizes]: [&str; 2], page: &str, order: &str) -> Self {
+        let statement = |text: &str| Named::new(&text.replace("{page}", page).replace("{order}", order));
+        Self { messages: statement(messages), sizes: statement(sizes) }
+    }
+}
+
+const LIVE: [&str; 2] = [include_str!("sql/messages/live.sql"), include_str!("sql/messages/live_sizes.sql")];
+const ALL: [&str; 2] = [include_str!("sql/messages/all.sql"), include_str!("sql/messages/all_sizes.sql")];
+
+pub(super) static LIVE_AFTER: LazyLock<PageStatements> =
+    LazyLock::new(|| PageStatements::new(LIVE, "{live_after}", "asc"));
+pub(super) static LIVE_BEFORE: LazyLock<PageStatements> =
+    LazyLock::new(|| PageStatements::new(LIVE, "{live_before}", "desc"));
+pub(super) static ALL_AFTER: LazyLock<PageStatements> =
+    LazyLock::new(|| PageStatements::new(ALL, "{all_after}", "asc"));
+pub(super) static ALL_BEFORE: LazyLock<PageStatements> =
+    LazyLock::new(|| PageStatements::new(ALL, "{all_before}", "desc"));
+/// Like the messages of [`LIVE_AFTER`], up to a number of bytes.
 pub(super) static LIVE_WITHIN: LazyLock<Named> = named_alone!("sql/messages/live_within.sql");
-pub(super) static LIVE_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_before.sql");
-pub(super) static ALL_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_after.sql");
-pub(super) static ALL_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_before.sql");
 pub(super) static BY_ID: LazyLock<Named> = named_alone!("sql/messages/by_id.sql");
-/// Stored sizes of the next messages of a page.
-static LIVE_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_sizes_after.sql");
-static LIVE_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_sizes_before.sql");
-static ALL_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_sizes_after.sql");
-static ALL_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_sizes_before.sql");
 pub(super) static LIVE_BYTES: LazyLock<Named> = named_alone!("sql/messages/live_bytes.sql");
 /// The parts that affect the size of a prompt in addition to the counters: media, which a model may not support, and
 /// reasoning, which may not be sent. Media parts are read without their text; of reasoning only whether something is
@@ -72,15 +90,7 @@ pub(super) static NEWEST: LazyLock<Named> = named_alone!("sql/messages/newest.sq
 
 /// The results of a batch of calls of which others are still open, without their text. They are counted, but no message
 /// contains them yet.
-pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
-    select p.kind, p.call_id, p.tool_name, p.outcome, '' as body, p.rest, p.category, p.estimator, p.tokens
-      from parts p
-     where p.tenant_id = $1 and p.session_id = $2 and p.rest is not null
-       and p.message_id = (select c.result_message_id
-                             from session_run r
-                             join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3
-                            where r.tenant_id = $1 and r.session_id = $2 and r.open_calls > 0 limit 1)
-     order by p.idx";
+pub(super) static OPEN_RESULTS: LazyLock<Named> = named_alone!("sql/messages/open_results.sql");
 
 /// Decodes the transcript that the model sees.
 pub(super) fn visible_transcript(rows: &[Row]) -> Result<VisibleTranscript, Error> {
@@ -101,15 +111,12 @@ pub(super) fn visible_transcript(rows: &[Row]) -> Result<VisibleTranscript, Erro
 impl Store {
     /// Reads the transcript that the model sees now, with the same statement as a list of it.
     pub async fn transcript(&self, key: &SessionKey) -> Result<VisibleTranscript, Error> {
-        let key = Key::from(key);
-        visible_transcript(&self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?)
+        visible_transcript(&self.page(&LIVE_AFTER.messages, key, NOW, Seq(0), None).await?)
     }
 
     /// Reads the size in bytes of what the model sees of a session now.
     pub async fn live_bytes(&self, key: &SessionKey) -> Result<u64, Error> {
-        let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &NOW.0)];
-        let rows = self.database.read_named(&LIVE_BYTES, &values).await?;
+        let rows = self.database.read_named_in(key, &LIVE_BYTES, &[("at", &NOW.0)]).await?;
         let bytes = rows.first().map(|row| get::<i64>(row, "bytes"));
         Ok(u64::try_from(bytes.transpose()?.unwrap_or_default()).unwrap_or_default())
     }
@@ -123,10 +130,9 @@ impl Store {
         if ids.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (key, ids): (Key, Vec<&str>) = (Key::from(key), ids.iter().map(MessageId::as_str).collect());
-        let values =
-            [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &NOW.0), ("messages", &ids)];
-        let found = messages(&self.database.read_named(&BY_ID, &values).await?)?;
+        let ids: Vec<&str> = ids.iter().map(MessageId::as_str).collect();
+        let rows = self.database.read_named_in(key, &BY_ID, &[("at", &NOW.0), ("messages", &ids)]).await?;
+        let found = messages(&rows)?;
         Ok(found.into_iter().map(|placed| (placed.message.id.clone(), placed.message)).collect())
     }
 
@@ -140,16 +146,14 @@ impl Store {
         with_reasoning: bool,
         before: &[Seq],
     ) -> Result<Vec<Message>, Error> {
-        let (key, before): (Key, Vec<i64>) = (Key::from(key), before.iter().map(|seq| seq.0).collect());
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
+        let before: Vec<i64> = before.iter().map(|seq| seq.0).collect();
+        let values: [(&str, Param<'_>); 4] = [
             ("at", &NOW.0),
             ("bare_reasoning", &codec::part::MAX_BARE_REASONING_BYTES),
             ("with_reasoning", &with_reasoning),
             ("before", &before),
         ];
-        let rows = self.database.read_named(&VARIABLE, &values).await?;
+        let rows = self.database.read_named_in(key, &VARIABLE, &values).await?;
         Ok(variable(&rows)?.into_iter().map(|placed| placed.message).collect())
     }
 
@@ -157,24 +161,20 @@ impl Store {
     /// parts in the same form as [`Store::variable`]. The size of all other parts is included in the message's
     /// overhead.
     pub async fn newest(&self, key: &SessionKey, before: Seq, limit: u32) -> Result<Vec<PlacedMessage>, Error> {
-        let key = Key::from(key);
         let limit = i64::from(limit);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
+        let values: [(&str, Param<'_>); 4] = [
             ("at", &NOW.0),
             ("bare_reasoning", &codec::part::MAX_BARE_REASONING_BYTES),
             ("place", &before.0),
             ("limit", &limit),
         ];
-        variable(&self.database.read_named(&NEWEST, &values).await?)
+        variable(&self.database.read_named_in(key, &NEWEST, &values).await?)
     }
 
     /// Reads the results of the running turn's batch of calls while others of the batch are open. Only results that may
     /// contain media are read, without their text.
     pub async fn open_results(&self, key: &SessionKey) -> Result<Vec<Part>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(OPEN_RESULTS, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read_named_in(key, &OPEN_RESULTS, &[]).await?;
         rows.iter().map(|row| Ok(part(row)?.part)).collect()
     }
 
@@ -188,15 +188,10 @@ impl Store {
         page: Page,
         (limit, bytes): (u32, i64),
     ) -> Result<BoundedPage<PlacedMessage>, Error> {
-        let (statement, place): (&'static Named, _) = match (view, page) {
-            (View::All, Page::After(place)) => (&ALL_SIZES_AFTER, place),
-            (View::All, Page::Before(place)) => (&ALL_SIZES_BEFORE, place),
-            (View::Live, Page::After(place)) => (&LIVE_SIZES_AFTER, place),
-            (View::Live, Page::Before(place)) => (&LIVE_SIZES_BEFORE, place),
-        };
+        let (statements, place) = page_statements(view, page);
         let mut room = bytes;
         let mut fits = 0;
-        let rows = self.page(statement, &key.into(), at.unwrap_or(NOW), place, Some(limit)).await?;
+        let rows = self.page(&statements.sizes, key, at.unwrap_or(NOW), place, Some(limit)).await?;
         for row in &rows {
             room -= get::<i64>(row, "bytes")?;
             if room < 0 && fits > 0 {
@@ -217,14 +212,9 @@ impl Store {
         page: Page,
         limit: u32,
     ) -> Result<Vec<PlacedMessage>, Error> {
-        let (statement, place): (&'static Named, _) = match (view, page) {
-            (View::All, Page::After(place)) => (&ALL_AFTER, place),
-            (View::All, Page::Before(place)) => (&ALL_BEFORE, place),
-            (View::Live, Page::After(place)) => (&LIVE_AFTER, place),
-            (View::Live, Page::Before(place)) => (&LIVE_BEFORE, place),
-        };
+        let (statements, place) = page_statements(view, page);
         let at = at.unwrap_or(NOW);
-        let found = messages(&self.page(statement, &key.into(), at, place, Some(limit)).await?)?;
+        let found = messages(&self.page(&statements.messages, key, at, place, Some(limit)).await?)?;
         Ok(match view {
             View::All => found,
             View::Live => found
@@ -238,31 +228,24 @@ impl Store {
     async fn page(
         &self,
         statement: &'static Named,
-        key: &Key,
+        key: &SessionKey,
         at: Seq,
         place: Seq,
         limit: Option<u32>,
     ) -> Result<Vec<Row>, Error> {
         let limit = limit.map(i64::from);
-        let values = page_values(key, &at, &place, &limit);
-        self.database.read_named(statement, &values).await
+        self.database.read_named_in(key, statement, &[("at", &at.0), ("place", &place.0), ("limit", &limit)]).await
     }
 }
 
-/// The parameters of the statements that read pages.
-pub(super) fn page_values<'a>(
-    key: &'a Key,
-    at: &'a Seq,
-    place: &'a Seq,
-    limit: &'a Option<i64>,
-) -> [(&'static str, Param<'a>); 5] {
-    [
-        ("tenant", &key.tenant as Param<'_>),
-        ("session", &key.session),
-        ("at", &at.0),
-        ("place", &place.0),
-        ("limit", limit),
-    ]
+/// The statements for a page, and the place where it begins.
+fn page_statements(view: View, page: Page) -> (&'static PageStatements, Seq) {
+    match (view, page) {
+        (View::All, Page::After(place)) => (&ALL_AFTER, place),
+        (View::All, Page::Before(place)) => (&ALL_BEFORE, place),
+        (View::Live, Page::After(place)) => (&LIVE_AFTER, place),
+        (View::Live, Page::Before(place)) => (&LIVE_BEFORE, place),
+    }
 }
 
 /// Messages with their variable parts, as the model sees them. Attachments of reasoning are not read; an empty value
@@ -306,7 +289,7 @@ fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         step: count(row, "step")?,
         seq,
-        role: role(get(row, "role")?)?,
+        role: enum_value(row, "role")?,
         parts: Vec::new(),
         overhead: count(row, "overhead")?,
         created_at: get(row, "created_at")?,
@@ -332,7 +315,7 @@ pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
     };
     Ok(StoredPart {
         part: codec::part::from_row(stored)?,
-        size: PartSize { tokens: count(row, "tokens")?, category: category(get(row, "category")?)? },
+        size: PartSize { tokens: count(row, "tokens")?, category: enum_value(row, "category")? },
         estimator: get(row, "estimator")?,
         pruned: None,
     })

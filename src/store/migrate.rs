@@ -82,10 +82,8 @@ pub async fn run_with(database: &Database, more: &[(&str, &str)]) -> Result<usiz
 }
 
 async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error> {
-    // The connection is not returned to the pool: its settings and its lock end with it.
-    let mut client = deadpool_postgres::Object::take(database.owner().await?);
     // Migrations may take longer than a statement of the service may.
-    client.batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0").await?;
+    let mut client = database.owner_without_timeouts().await?;
     lock(&client).await?;
     if !client.query_one(EXISTS, &[]).await?.get::<_, bool>(0) {
         run_with_lock_retries(&mut client, &Step::History).await?;
@@ -230,10 +228,10 @@ async fn run_with_lock_retries(client: &mut Client, step: &Step) -> Result<(), E
     let mut pause = FIRST_PAUSE;
     loop {
         let attempt = match step {
-            Step::History => history(client).await,
-            Step::Protect => protect(client).await,
+            Step::History => in_transaction(client, &[HISTORY], None).await,
+            Step::Protect => in_transaction(client, &[ROLES, PROTECT], None).await,
             Step::Apply(file) => match file.mode {
-                Mode::Transaction => in_transaction(client, file).await,
+                Mode::Transaction => in_transaction(client, &[&file.sql], Some(file)).await,
                 Mode::CreateIndex(_) | Mode::DropIndex => on_its_own(client, file).await,
             },
         };
@@ -269,32 +267,20 @@ async fn run_with_lock_retries(client: &mut Client, step: &Step) -> Result<(), E
     }
 }
 
-async fn history(client: &mut Client) -> Result<(), tokio_postgres::Error> {
+/// Runs statements in one transaction, which also records the migration if there is one. Each wait for a lock is limited.
+async fn in_transaction(
+    client: &mut Client,
+    statements: &[&str],
+    migration: Option<&File>,
+) -> Result<(), tokio_postgres::Error> {
     let transaction = client.transaction().await?;
-    bound_lock_waits(&transaction).await?;
-    transaction.batch_execute(HISTORY).await?;
-    transaction.commit().await
-}
-
-async fn protect(client: &mut Client) -> Result<(), tokio_postgres::Error> {
-    let transaction = client.transaction().await?;
-    bound_lock_waits(&transaction).await?;
-    transaction.batch_execute(ROLES).await?;
-    transaction.batch_execute(PROTECT).await?;
-    transaction.commit().await
-}
-
-/// Sets the lock timeout for the rest of the transaction.
-async fn bound_lock_waits(client: &impl GenericClient) -> Result<(), tokio_postgres::Error> {
-    client.batch_execute(&format!("set local lock_timeout = {}", LOCK_TIMEOUT.as_millis())).await
-}
-
-/// Applies the migration and records it in one transaction.
-async fn in_transaction(client: &mut Client, file: &File) -> Result<(), tokio_postgres::Error> {
-    let transaction = client.transaction().await?;
-    bound_lock_waits(&transaction).await?;
-    transaction.batch_execute(&file.sql).await?;
-    record(&transaction, file).await?;
+    transaction.batch_execute(&format!("set local lock_timeout = {}", LOCK_TIMEOUT.as_millis())).await?;
+    for statement in statements {
+        transaction.batch_execute(statement).await?;
+    }
+    if let Some(file) = migration {
+        record(&transaction, file).await?;
+    }
     transaction.commit().await
 }
 

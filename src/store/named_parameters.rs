@@ -6,6 +6,7 @@ use std::{
     sync::LazyLock,
 };
 
+use regex::Regex;
 use tokio_postgres::Row;
 
 use super::{
@@ -180,64 +181,32 @@ fn fragment(token: &str) -> Option<&'static str> {
 
 /// The name of the parameter, if the token is one.
 fn parameter(token: &str) -> Option<&str> {
-    token.strip_prefix(':').filter(|name| name.starts_with(is_name_start))
+    token.strip_prefix(':').filter(|name| name.starts_with(|character: char| character != ':'))
 }
 
-fn is_name_start(character: char) -> bool {
-    character.is_ascii_lowercase() || character == '_'
-}
-
-fn is_word(character: char) -> bool {
-    character.is_alphanumeric() || character == '_' || character == '$'
-}
+/// Tokens that a regular expression describes: a comment to the end of its line, a string with backslash escapes, a
+/// string, a quoted name, a cast, a parameter, a fragment, and a word. A doubled quote is read as the start of another
+/// string, which has the same result.
+const TOKEN: &str =
+    r#"(?s)^(?:--[^\n]*|[eE]'(?:\\.|[^'\\])*'?|'[^']*'?|"[^"]*"?|::|:[a-z_][a-z0-9_]*|\{[^}]*\}|[\w$]+)"#;
+/// The tag before and after a dollar-quoted text.
+const TAG: &str = r"^\$(?:[^\W\d]\w*)?\$";
 
 /// Length of the first token of a text in bytes. The text must not be empty.
 fn token_length(text: &str) -> usize {
-    let word = |from: usize| from + length_while(&text[from..], is_word);
-    let first = text.chars().next().unwrap_or_default();
-    match first {
-        '-' if text.starts_with("--") => text.find('\n').unwrap_or(text.len()),
-        '/' if text.starts_with("/*") => block_comment_length(text),
-        'e' | 'E' if text[1..].starts_with('\'') => 1 + quoted_length(&text[1..], true),
-        '\'' | '"' => quoted_length(text, false),
-        '$' => dollar_quoted_length(text).unwrap_or(1),
-        ':' if text.starts_with("::") => 2,
-        ':' if text[1..].starts_with(is_name_start) => {
-            1 + length_while(&text[1..], |it| is_name_start(it) || it.is_ascii_digit())
-        }
-        '{' => text.find('}').map_or(1, |end| end + 1),
-        _ if is_word(first) => word(0),
-        _ => first.len_utf8(),
-    }
-}
-
-fn length_while(text: &str, holds: impl Fn(char) -> bool) -> usize {
-    text.find(|character| !holds(character)).unwrap_or(text.len())
-}
-
-/// Length of a string or quoted name, including both quotes. A doubled quote is read as the start of another string,
-/// which has the same result.
-fn quoted_length(text: &str, backslash_escapes: bool) -> usize {
-    let quote = text.chars().next();
-    let mut escaped = false;
-    for (at, character) in text.char_indices().skip(1) {
-        if escaped {
-            escaped = false;
-        } else if backslash_escapes && character == '\\' {
-            escaped = true;
-        } else if Some(character) == quote {
-            return at + 1;
-        }
-    }
-    text.len()
+    static TOKENS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TOKEN).ok());
+    let token = match text.chars().next() {
+        Some('/') if text.starts_with("/*") => Some(block_comment_length(text)),
+        Some('$') => dollar_quoted_length(text),
+        _ => TOKENS.as_ref().and_then(|tokens| tokens.find(text)).map(|token| token.end()),
+    };
+    token.or_else(|| text.chars().next().map(char::len_utf8)).unwrap_or_default()
 }
 
 /// Length of `$tag$ .. $tag$`. Returns `None` for any other dollar sign.
 fn dollar_quoted_length(text: &str) -> Option<usize> {
-    let name = length_while(&text[1..], |character| is_word(character) && character != '$');
-    let tag = text
-        .get(..name + 2)
-        .filter(|tag| tag.ends_with('$') && !tag[1..].starts_with(|it: char| it.is_ascii_digit()))?;
+    static TAGS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TAG).ok());
+    let tag = TAGS.as_ref()?.find(text)?.as_str();
     Some(text[tag.len()..].find(tag).map_or(text.len(), |at| at + 2 * tag.len()))
 }
 

@@ -48,29 +48,9 @@ impl Database {
         Ok(only(rows))
     }
 
-    /// Runs one statement as its own transaction. If `writer` is set, its bytes are counted as written by this tenant.
-    async fn alone(&self, Query { sql, params }: &Query<'_>, writer: Option<&TenantId>) -> Result<Vec<Row>, Error> {
-        let sent = [*sql];
-        let sent = self.sent(&sent);
-        let doing = Operation { statements: sent.to_vec(), in_transaction: false };
-        let lent = self.check_out(doing, None).await?;
-        let begun = Instant::now();
-        let done = self.with_timeout(&lent, async {
-            let statement = self.statements.ready(lent.connection()?, sent[0]).await?;
-            let bytes = writer.map_or(0, |_| statement.bytes(params));
-            let written = Counting::of(&self.written, writer, bytes);
-            written.settled(statement.query(lent.connection()?, params).await)
-        });
-        let done = done.await;
-        self.measure([*sql], begun, &done);
-        lent.give_back(done)
-    }
-
-    /// Runs several read statements on one connection, sent together and outside of a transaction.
-    pub(super) async fn read_together(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
-        if self.tenant()?.is_some() {
-            return self.transact_once(queries, None).await;
-        }
+    /// Runs statements on one connection, sent together, each as its own transaction. If `writer` is set, their bytes are
+    /// counted as written by this tenant.
+    async fn separately(&self, queries: &[Query<'_>], writer: Option<&TenantId>) -> Result<Vec<Vec<Row>>, Error> {
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
         let doing = Operation { statements: texts.to_vec(), in_transaction: false };
@@ -79,15 +59,26 @@ impl Database {
         let done = async {
             let connection = lent.connection()?;
             let ready = self.statements.all_ready(connection, &texts).await?;
+            let bytes = writer.map_or(0, |_| encoded_bytes(&ready, queries));
+            let written = Counting::of(&self.written, writer, bytes);
             let sent = ready.iter().zip(queries);
             let sent = sent.map(|(ready, query)| ready.query(connection, &query.params));
-            try_join_all(sent).await
+            written.settled(try_join_all(sent).await)
         };
+        // Boxed because callers hold it in deeply nested futures.
         let done = self.with_timeout(&lent, Box::pin(done)).await;
         for query in queries {
             self.measure([query.sql], begun, &done);
         }
         lent.give_back(done)
+    }
+
+    /// Runs several read statements on one connection, sent together and outside of a transaction.
+    pub(super) async fn read_together(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
+        match self.tenant()? {
+            Some(_) => self.transact_once(queries, None).await,
+            None => self.separately(queries, None).await,
+        }
     }
 
     /// Runs one write statement. Retries after a deadlock.
@@ -118,9 +109,9 @@ impl Database {
 
     async fn transact_once(&self, queries: &[Query<'_>], writer: Option<&TenantId>) -> Result<Vec<Vec<Row>>, Error> {
         let tenant = self.tenant()?;
-        if let ([query], None) = (queries, &tenant) {
+        if let ([_], None) = (queries, &tenant) {
             // Boxed, like a transaction: callers hold it within their own futures.
-            return Ok(vec![Box::pin(self.alone(query, writer)).await?]);
+            return Box::pin(self.separately(queries, writer)).await;
         }
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
@@ -128,7 +119,6 @@ impl Database {
         let lent = self.check_out(doing, tenant.as_ref()).await?;
         let begun = Instant::now();
         let done = transaction(lent.connection()?, &self.statements, tenant, &texts, (queries, &self.written, writer));
-        // Boxed because callers hold it in deeply nested futures.
         let done = self.with_timeout(&lent, Box::pin(done)).await;
         self.measure(queries.iter().map(|query| query.sql), begun, &done);
         lent.give_back(done)
@@ -176,13 +166,15 @@ async fn transaction(
     let first = told.as_slice();
     let texts: Vec<_> = first.iter().map(|query| query.sql).chain(texts.iter().copied()).collect();
     let ready = statements.all_ready(connection, &texts).await?;
-    let bytes = writer.map_or(0, |_| {
-        let own = ready.iter().skip(first.len()).zip(queries);
-        own.map(|(ready, query)| ready.bytes(&query.params)).sum()
-    });
+    let bytes = writer.map_or(0, |_| encoded_bytes(&ready[first.len()..], queries));
     let written = Counting::of(written, writer, bytes);
     let sending = send_transaction(connection, first, queries, &ready);
     written.settled(sending.await)
+}
+
+/// Size in bytes of the encoded parameters of statements.
+fn encoded_bytes(ready: &[PreparedStatement], queries: &[Query<'_>]) -> i64 {
+    ready.iter().zip(queries).map(|(ready, query)| ready.bytes(&query.params)).sum()
 }
 
 /// Sends a transaction whose statements are ready, and reads the responses.

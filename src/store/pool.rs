@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, RecyclingMethod};
+use deadpool_postgres::{ClientWrapper, Manager, ManagerConfig, Object, RecyclingMethod};
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -89,10 +89,11 @@ pub struct Database {
     /// Connections of the owner of the schema.
     owner: Connections,
     reserved: Connections,
-    response_timeout: Duration,
+    /// How long to wait for the response to a statement or a transaction.
+    pub(super) response_timeout: Duration,
     pub(super) statements: Statements,
     /// How to open a connection that listens. `None` with a transaction pooler.
-    listening: Option<(Connection, MakeRustlsConnect)>,
+    pub(super) listening: Option<(Connection, MakeRustlsConnect)>,
     /// TLS settings for cancel requests.
     cancelling: MakeRustlsConnect,
     rewrite: Option<Arc<Rewrite>>,
@@ -156,11 +157,6 @@ impl Database {
         all.map(|(name, connections)| connections.status(name)).collect()
     }
 
-    /// How long to wait for the response to a statement or a transaction.
-    pub(super) fn response_timeout(&self) -> Duration {
-        self.response_timeout
-    }
-
     /// The connections for requests and turns.
     fn requests(&self) -> &Connections {
         self.tenant_pool.as_ref().unwrap_or(&self.pool)
@@ -210,7 +206,7 @@ impl Database {
 
     /// The time after which an idle connection is closed.
     pub(super) fn idle_timeout(&self) -> Duration {
-        self.owner.idle_timeout()
+        self.owner.limits.idle_timeout
     }
 
     /// Checks that the database responds on the connections for requests and turns. Returns [`Error::Busy`] if all of
@@ -247,15 +243,13 @@ impl Database {
         Self { pool: self.reserved.clone(), tenant_pool: None, response_timeout: answer_timeout, ..self.clone() }
     }
 
-    /// How to open a connection that listens.
-    pub(super) fn listening(&self) -> Option<(Connection, MakeRustlsConnect)> {
-        self.listening.clone()
-    }
-
-    /// A connection of the owner of the schema.
-    pub(super) async fn owner(&self) -> Result<Object, Error> {
+    /// A connection of the owner of the schema, who sees all tenants, without timeouts. It does not return to the pool:
+    /// its settings and its locks end with it.
+    pub(super) async fn owner_without_timeouts(&self) -> Result<ClientWrapper, Error> {
         let PooledConnection { object, .. } = self.connection(&self.owner).await?;
-        Ok(object)
+        let client = Object::take(object);
+        client.batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0").await?;
+        Ok(client)
     }
 
     /// Lends a connection for an operation. `tenant` is the result of [`Self::tenant`].

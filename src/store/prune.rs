@@ -9,9 +9,7 @@ use super::{
     commit::RequestResult,
     compaction::ContextUpdate,
     named_parameters::Named,
-    pipeline::Param,
     row::{count, get},
-    rows::Key,
 };
 use crate::{
     model::{CallId, MessageId, Seq, SessionKey, command::Idempotency},
@@ -77,14 +75,7 @@ impl Store {
 
     /// Reads the results of the prune with this seq. Returns `None` if the session does not exist.
     pub async fn cleared_by(&self, key: &SessionKey, pruned_at: Seq) -> Result<Option<PrunedResults>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(
-                &CLEARED_BY,
-                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("pruned_at", &pruned_at.0)],
-            )
-            .await?;
+        let rows = self.database.read_named_in(key, &CLEARED_BY, &[("pruned_at", &pruned_at.0)]).await?;
         let Some(first) = rows.first() else {
             return Ok(None);
         };

@@ -9,21 +9,19 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    admission::{Admission, new_turn},
+    admission::Admission,
     bounded_page::BoundedPage,
-    commit::{CommitConflicts, CommitMetadata, CommitOutcome, RequestResult, RequestToStore},
+    commit::{CommitMetadata, CommitOutcome, MAX_COMMIT_CONFLICTS, RequestResult},
     grant::Grant,
     idempotency::StoredRequest,
     named_parameters::Named,
+    number::enum_value,
     pipeline::Param,
-    queue_numbers::{APPLIED, CANCELLED, DROPPED, EXPIRED, PENDING, delivery, reason},
-    row::{count, get, session_state},
-    rows::Key,
-    seen::SessionSnapshot,
+    queue_status::{APPLIED, CANCELLED, DROPPED, EXPIRED, PENDING},
+    row::{count, duration, get, last_seq},
 };
-pub use crate::model::{Delivery, DropReason};
 use crate::{
-    model::{Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    model::{Delivery, DropReason, Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
     session::{
         Session, SessionState,
         change::Change,
@@ -174,39 +172,29 @@ impl Store {
         new: &NewQueued<'_>,
         start: Option<&Admission<'_>>,
     ) -> Result<Enqueued, Error> {
-        let commit = CommitMetadata {
-            estimator: start.map_or("", |start| &start.rows.estimator),
-            request: Some(RequestToStore {
-                request: new.idempotency,
-                result: RequestResult::Text(new.message.as_str()),
-                is_new: true,
-            }),
-            ..CommitMetadata::default()
-        };
+        let result = RequestResult::Text(new.message.as_str());
+        let estimator = start.map_or("", |start| &start.new.rows.estimator);
+        let commit = CommitMetadata::counted_by(estimator).storing(new.idempotency, result);
         let join = |session: &Session| self.joined(session, new, start);
         if let Some((joined, landed)) = self.commit_from_cache(key, join, &commit).await? {
             return self.placed(new, &joined, &landed).map(Enqueued::Queued);
         }
-        let mut races = CommitConflicts::new("concurrent writes prevented the enqueue of a message");
-        loop {
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             let (seen, known) = self.read_session_and_request(key, new.idempotency).await?;
-            let Some(SessionSnapshot { version, session, .. }) =
-                seen.filter(|seen| seen.session.state != SessionState::Deleted)
-            else {
+            let Some(seen) = seen.filter(|seen| seen.session.state != SessionState::Deleted) else {
                 return Ok(Enqueued::NoSession);
             };
             if let Some(known) = known {
                 return self.queued_before(key, known, new).await;
             }
-            let Some(joined) = join(&session) else {
+            let Some(joined) = join(&seen.session) else {
                 return Ok(Enqueued::Full);
             };
-            let seen = (version, &session);
-            if let Some(landed) = self.commit(key, seen, &joined, &commit).await? {
+            if let Some(landed) = self.commit(key, seen.before(), &joined, &commit).await? {
                 return self.placed(new, &joined, &landed).map(Enqueued::Queued);
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented the enqueue of a message".to_owned()))
     }
 
     /// The session after the message joined its queue. Returns `None` if the queue is at its limit or the session is
@@ -225,8 +213,7 @@ impl Store {
         let most = usize::try_from(new.limit).unwrap_or(usize::MAX);
         let mut joined = queue::enqueue(session, joining, most, self.next_owner())?;
         let begin = |admission: &Admission<'a>| {
-            let new_turn = new_turn(admission);
-            start::start_for(&joined.session, new.message, &new_turn, self.next_owner())
+            start::start_for(&joined.session, new.message, &admission.new, self.next_owner())
         };
         joined.next = start.and_then(begin).map(Box::new);
         Some(joined)
@@ -270,9 +257,7 @@ impl Store {
         if known.hash != new.idempotency.hash {
             return Ok(Enqueued::Mismatch);
         }
-        let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("message", &known.result)];
-        let rows = self.database.read_named(&OUTCOME, &values).await?;
+        let rows = self.database.read_named_in(key, &OUTCOME, &[("message", &known.result)]).await?;
         match rows.first() {
             Some(row) => Ok(Enqueued::Queued(place(row)?)),
             None => Ok(Enqueued::OtherEffect(known)),
@@ -282,21 +267,18 @@ impl Store {
     /// Reads the messages queued for the running turn and the state of the session in one snapshot. Returns `None` if
     /// the session does not exist.
     pub async fn queue_snapshot(&self, key: &SessionKey) -> Result<Option<QueueSnapshot>, Error> {
-        let key = Key::from(key);
-        let rows =
-            self.database.read_named(&LOOK, &[("tenant", &key.tenant as Param<'_>), ("session", &key.session)]).await?;
+        let rows = self.database.read_named_in(key, &LOOK, &[]).await?;
         let Some(head) = rows.first() else {
             return Ok(None);
         };
-        let next_seq: i64 = get(head, "next_seq")?;
         let empty = get::<Option<String>>(head, "message_id")?.is_none();
         Ok(Some(QueueSnapshot {
             fence: Fence { epoch: get(head, "epoch")?, op: get(head, "op")? },
             turn: get::<Option<String>>(head, "turn_id")?.map(TurnId::new),
-            state: session_state(get(head, "state")?)?,
+            state: enum_value(head, "state")?,
             cancelled: get::<i16>(head, "cancel")? != 0,
             open_calls: count(head, "open_calls")?,
-            last_seq: Seq(next_seq - 1),
+            last_seq: last_seq(head)?,
             waiting: if empty { Vec::new() } else { rows.iter().map(queued).collect::<Result<_, _>>()? },
         }))
     }
@@ -320,8 +302,7 @@ impl Store {
         (which, why, payload): (MessageSelection<'_>, Withdrawal, &[u8]),
         idempotency: &Idempotency,
     ) -> Result<WithdrawalOutcome, Error> {
-        let mut races = CommitConflicts::new("concurrent writes prevented the withdrawal of a message");
-        loop {
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             if let Some(known) = known {
                 return Ok(withdrawn_before(known));
@@ -331,26 +312,22 @@ impl Store {
                 Some((seen, gone))
             });
             let Some((seen, gone)) = withdrawn else {
-                let known = self.remember_request(key, idempotency).await?;
+                let known = self.store_request_result(key, idempotency, "").await?;
                 return Ok(known.map(withdrawn_before).unwrap_or_default());
             };
             let messages: Vec<MessageId> = gone.queue.removed.iter().map(|it| it.message.clone()).collect();
             let led: Vec<&str> = messages.iter().map(MessageId::as_str).collect();
             let led = led.join(" ");
-            let commit = CommitMetadata {
-                request: Some(RequestToStore { request: idempotency, result: RequestResult::Text(&led), is_new: true }),
-                ..CommitMetadata::default()
-            };
-            let before = (seen.version, &seen.session);
-            if self.commit(key, before, &gone, &commit).await?.is_some() {
+            let commit = CommitMetadata::default().storing(idempotency, RequestResult::Text(&led));
+            if self.commit(key, seen.before(), &gone, &commit).await?.is_some() {
                 return Ok(WithdrawalOutcome {
                     messages,
                     last_seq: Some(gone.session.last_seq()),
                     hash: idempotency.request.as_ref().map(|_| idempotency.hash.clone()),
                 });
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented the withdrawal of a message".to_owned()))
     }
 
     /// Lists the queued messages after the cursor `after` (0 for the beginning), in order.
@@ -361,20 +338,8 @@ impl Store {
         limit: u32,
         bytes: i64,
     ) -> Result<BoundedPage<QueuedMessage>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(
-                &QUEUED,
-                &[
-                    ("tenant", &key.tenant as Param<'_>),
-                    ("session", &key.session),
-                    ("after", &after),
-                    ("limit", &i64::from(limit)),
-                    ("bytes", &bytes),
-                ],
-            )
-            .await?;
+        let values: [(&str, Param<'_>); 3] = [("after", &after), ("limit", &i64::from(limit)), ("bytes", &bytes)];
+        let rows = self.database.read_named_in(key, &QUEUED, &values).await?;
         let mut page = BoundedPage::new(rows.iter().map(queued).collect::<Result<_, _>>()?, &rows)?;
         page.more |= page.items.len() == limit as usize;
         Ok(page)
@@ -389,20 +354,12 @@ impl Store {
         let Some(row) = rows.first() else {
             return Ok((0, Duration::ZERO));
         };
-        let oldest: f64 = get(row, "oldest")?;
-        Ok((get::<i64>(row, "waiting")?.unsigned_abs(), Duration::try_from_secs_f64(oldest).unwrap_or_default()))
+        Ok((get::<i64>(row, "waiting")?.unsigned_abs(), duration(row, "oldest")?))
     }
 
     /// Reads one message in any state. Returns `None` if it was never in this queue.
     pub async fn queued_message(&self, key: &SessionKey, message: &MessageId) -> Result<Option<QueuedMessage>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(
-                &QUEUED_MESSAGE,
-                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("message", &message.as_str())],
-            )
-            .await?;
+        let rows = self.database.read_named_in(key, &QUEUED_MESSAGE, &[("message", &message.as_str())]).await?;
         rows.first().map(queued).transpose()
     }
 }
@@ -413,7 +370,7 @@ fn state(row: &Row) -> Result<QueueState, Error> {
         APPLIED => Ok(QueueState::Applied(MessageId::new(get::<String>(row, "applied_to")?))),
         CANCELLED => Ok(QueueState::Cancelled),
         EXPIRED => Ok(QueueState::Expired),
-        DROPPED => Ok(QueueState::Dropped(reason(get(row, "drop_reason")?)?)),
+        DROPPED => Ok(QueueState::Dropped(enum_value(row, "drop_reason")?)),
         other => Err(Error::Corrupt(format!("unknown queue status {other}"))),
     }
 }
@@ -423,7 +380,7 @@ pub(super) fn queued(row: &Row) -> Result<QueuedMessage, Error> {
         message: MessageId::new(get::<String>(row, "message_id")?),
         state: state(row)?,
         cursor: get(row, "pos")?,
-        delivery: delivery(get(row, "delivery")?)?,
+        delivery: enum_value(row, "delivery")?,
         starts_turn: get(row, "starts_turn")?,
         execute: get(row, "request")?,
         body: get(row, "body")?,
@@ -436,7 +393,7 @@ pub(super) fn queued(row: &Row) -> Result<QueuedMessage, Error> {
 
 /// Decodes a message and the state of its session.
 fn place(row: &Row) -> Result<EnqueuedMessage, Error> {
-    let met = session_state(get(row, "state")?)?;
+    let met: SessionState = enum_value(row, "state")?;
     let turn: Option<String> = get(row, "turn_id")?;
     Ok(EnqueuedMessage {
         message: MessageId::new(get::<String>(row, "message_id")?),

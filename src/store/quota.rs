@@ -1,26 +1,28 @@
 //! Limits of tenants and their use, exchanged between replicas through the database.
 
-use std::{
-    collections::BTreeMap,
-    sync::LazyLock,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
     AdmittedAt, Error, Store,
-    admitted::{self, Read},
+    admitted::Read,
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::get,
+    row::{get, tenant_id},
 };
 use crate::model::{TenantId, TenantLimits};
 
 pub(super) const NEXT_VERSION: &str = "-- store::quota::next_version
     update tenant_limits_version set version = version + 1";
 
+/// How long the report of a replica counts.
+const MAX_REPORT_AGE: Duration = Duration::from_secs(10);
+/// How long the report of a replica that is gone is kept.
+const REPORT_RETENTION: Duration = Duration::from_mins(1);
+
+static USE: LazyLock<Named> = named_alone!("sql/tenants/use.sql");
 static LIMIT: LazyLock<Named> = named_alone!("sql/tenants/limit.sql");
 static SPENT: LazyLock<Named> = named_alone!("sql/tenants/spent.sql");
 
@@ -44,9 +46,7 @@ impl Store {
     pub async fn limits_version(&self) -> Result<(i64, Read), Error> {
         const SQL: &str = "-- store::quota::limits_version
             select version, now() as at from tenant_limits_version";
-        let asked = Instant::now();
-        let rows = self.reserved().read(SQL, &[]).await?;
-        admitted::version(&rows, asked, "limits")
+        self.read_version(SQL, "limits").await
     }
 
     /// Reads the limits of all tenants that have their own.
@@ -54,7 +54,7 @@ impl Store {
         const SQL: &str = "-- store::quota::tenant_limits
             select tenant_id, running_turns, requests_per_second, tokens_per_minute, stored_bytes from tenant_limits";
         let rows = self.reserved().read(SQL, &[]).await?;
-        rows.iter().map(|row| Ok((tenant(row)?, limits(row)?))).collect()
+        rows.iter().map(|row| Ok((tenant_id(row)?, limits(row)?))).collect()
     }
 
     /// Sets a tenant's own limits. The server's default is used for limits that are not set. Tokens owed at the old
@@ -69,7 +69,7 @@ impl Store {
         let [running, requests, tokens, bytes] = &numbers;
         let known_at = AdmittedAt::current();
         let limit = LIMIT.query(&[
-            ("tenant", &tenant as Param<'_>),
+            ("tenant", &tenant),
             ("running_turns", running),
             ("requests_per_second", requests),
             ("tokens_per_minute", tokens),
@@ -94,7 +94,7 @@ impl Store {
     ) -> Result<(), Error> {
         const GONE: &str = "-- store::quota::report_gone: its own that run no more, and those of replicas that are gone
             delete from tenant_running
-             where (replica_id = $1 and tenant_id <> all($2::text[])) or at < now() - interval '1 minute'";
+             where (replica_id = $1 and tenant_id <> all($2::text[])) or at < now() - make_interval(secs => $3)";
         const RUNNING: &str = "-- store::quota::report_running
             insert into tenant_running (tenant_id, replica_id, turns, reserved_seconds)
             select u.tenant, $1, u.turns, u.reserved from unnest($2::text[], $3::bigint[], $4::float8[]) as u(tenant, turns, reserved)
@@ -108,44 +108,33 @@ impl Store {
         let reserved: Vec<f64> = running.values().map(|(_, reserved)| reserved.as_secs_f64()).collect();
         let spenders: Vec<&str> = spent.keys().map(TenantId::as_str).collect();
         let seconds: Vec<f64> = spent.values().map(Duration::as_secs_f64).collect();
-        let mut report = vec![Query::new(GONE, [&replica as Param<'_>, &tenants])];
+        let gone: [Param<'_>; 3] = [&replica, &tenants, &REPORT_RETENTION.as_secs_f64()];
+        let mut report = vec![Query::new(GONE, gone)];
         if !running.is_empty() {
             let params: [Param<'_>; 4] = [&replica, &tenants, &turns, &reserved];
             report.push(Query::new(RUNNING, params));
         }
         if !spent.is_empty() {
-            report.push(SPENT.query(&[
-                ("tenants", &spenders as Param<'_>),
-                ("seconds", &seconds),
-                ("known_at", &known_at),
-            ])?);
+            report.push(SPENT.query(&[("tenants", &spenders), ("seconds", &seconds), ("known_at", &known_at)])?);
         }
         self.reserved().transact(&report).await.map(drop)
     }
 
-    /// Reads the use of these tenants. Replicas that have not reported for 10 seconds are ignored.
+    /// Reads the use of these tenants. Replicas that have not reported for some seconds are ignored.
     pub async fn tenant_use(&self, tenants: &[&str]) -> Result<BTreeMap<TenantId, Used>, Error> {
-        const SQL: &str = "-- store::quota::tenant_use
-            select t.tenant_id, u.stored_bytes + u.written_bytes as stored_bytes, coalesce(u.written_bytes, 0) as written_bytes,
-                   coalesce(extract(epoch from greatest(u.tokens_due, now()) - now()), 0)::float8 as owed,
-                   r.turns, r.reserved
-              from unnest($1::text[]) as t(tenant_id) left join tenant_use u on u.tenant_id = t.tenant_id
-             cross join lateral (select coalesce(sum(o.turns), 0)::bigint as turns, coalesce(sum(o.reserved_seconds), 0)::float8 as reserved
-                                   from tenant_running o
-                                  where o.tenant_id = t.tenant_id and o.replica_id <> $2 and o.at > now() - interval '10 seconds') r";
-        let replica = self.replica.as_str();
-        let rows = self.reserved().read(SQL, &[&tenants, &replica]).await?;
+        let age = MAX_REPORT_AGE.as_secs_f64();
+        let values: [(&str, Param<'_>); 3] = [("tenants", &tenants), ("replica", &self.replica), ("age", &age)];
+        let rows = self.reserved().read_named(&USE, &values).await?;
         rows.iter()
             .map(|row| {
-                let owed: f64 = get(row, "owed")?;
                 let used = Used {
                     running_elsewhere: get::<i64>(row, "turns")?.unsigned_abs(),
                     reserved_elsewhere: seconds(get(row, "reserved")?),
-                    tokens_owed: seconds(owed),
+                    tokens_owed: seconds(get(row, "owed")?),
                     stored_bytes: get::<Option<i64>>(row, "stored_bytes")?.map(at_least_none),
                     written_bytes: at_least_none(get(row, "written_bytes")?),
                 };
-                Ok((tenant(row)?, used))
+                Ok((tenant_id(row)?, used))
             })
             .collect()
     }
@@ -158,10 +147,6 @@ fn seconds(seconds: f64) -> Duration {
 /// A count that corrections may have made negative, as at least 0.
 fn at_least_none(bytes: i64) -> u64 {
     u64::try_from(bytes).unwrap_or_default()
-}
-
-fn tenant(row: &Row) -> Result<TenantId, Error> {
-    Ok(TenantId::new(get::<String>(row, "tenant_id")?))
 }
 
 fn limits(row: &Row) -> Result<TenantLimits, Error> {

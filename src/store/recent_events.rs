@@ -15,7 +15,7 @@ use super::{
     generations::Generations,
 };
 use crate::{
-    codec::event::{CompletedCall, EventContent},
+    codec::event::CompletedCall,
     model::{Message, Seq, SessionKey, event::StoredEvent},
 };
 
@@ -102,8 +102,7 @@ impl RecentEvents {
         if now.duration_since(*since) > self.fresh {
             return None;
         }
-        let mut page =
-            EventPage { events: Vec::new(), content: EventContent::default(), oversized_bytes: None, is_gone: false };
+        let mut page = EventPage::default();
         let mut total = 0;
         let limit = usize::try_from(most.events).unwrap_or(usize::MAX);
         for (_, committed) in tail.range(start..).take(limit) {

@@ -2,12 +2,12 @@
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
-    Database, Error, pool::PING, recent_events::RecentEvents, session_cache::SessionCache, written_bytes::WrittenBytes,
-    written_chunks::WrittenChunks,
+    Database, Error, admitted::Read, pool::PING, recent_events::RecentEvents, row::get, session_cache::SessionCache,
+    written_bytes::WrittenBytes, written_chunks::WrittenChunks,
 };
 use crate::model::TenantId;
 
@@ -80,6 +80,14 @@ impl Store {
             Ok(()) | Err(Error::Busy) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Reads a version and the time of the read. `of` names it in the error.
+    pub(super) async fn read_version(&self, sql: &'static str, of: &str) -> Result<(i64, Read), Error> {
+        let sent_at = Instant::now();
+        let rows = self.reserved().read(sql, &[]).await?;
+        let row = rows.first().ok_or_else(|| Error::Corrupt(format!("the version of {of} is missing")))?;
+        Ok((get(row, "version")?, Read { at: get(row, "at")?, sent_at }))
     }
 
     /// Returns the time after which an idle connection is closed.

@@ -6,17 +6,11 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
-    anchor::anchor,
-    compaction::applied,
-    named_parameters::Named,
-    pipeline::Param,
-    row::{category, get},
-    rows::Key,
-    seen::another_number,
+    Error, Store, anchor::anchor, compaction::applied, key::Key, named_parameters::Named, number::Number as _,
+    row::get, seen::another_number,
 };
 use crate::{
-    model::{Anchor, CallId, CompactionId, MessageId, SessionKey, TurnId, Undone},
+    model::{Anchor, CallId, Category, CompactionId, MessageId, SessionKey, TurnId, Undone},
     session::{
         counters::{Counter, TokenCounters},
         rollback::RollbackTarget,
@@ -27,14 +21,14 @@ use crate::{
 pub(super) static ADDED: LazyLock<Named> = named_alone!("sql/rollback/added.sql");
 /// The compactions that replace messages of a turn, newest first.
 pub(super) static OVER: LazyLock<Named> = named_alone!("sql/rollback/over.sql");
+static UNDONE: LazyLock<Named> = named_alone!("sql/rollback/undone.sql");
 
 impl Store {
     /// What a rollback of the turn undoes in the context.
     pub(super) async fn taken_back(&self, key: &SessionKey, turn: &TurnId) -> Result<RollbackTarget, Error> {
         let key = Key::from(key);
         let turn = turn.as_str();
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("turn", &turn)];
-        let queries = [ADDED.query(&values)?, OVER.query(&values)?];
+        let queries = [key.named(&ADDED, &[("turn", &turn)])?, key.named(&OVER, &[("turn", &turn)])?];
         let answers = self.database.read_together(&queries).await?;
         let [added, over] = answers.as_slice() else {
             return Err(another_number());
@@ -53,18 +47,7 @@ impl Store {
     /// Reads what a rollback of the turn undoes: its messages, including the message that will close the calls that are
     /// still open.
     pub async fn undone(&self, key: &SessionKey, turn: &TurnId) -> Result<Undone, Error> {
-        const SQL: &str = "-- store::rollback::undone
-            select array(select m.message_id from messages m
-                          where m.tenant_id = $1 and m.session_id = $2 and m.seq >= t.first_seq and m.turn_id = t.turn_id
-                            and m.voided_at_seq is null order by m.seq) as messages,
-                   (select min(c.result_message_id) from tool_calls c
-                     where c.tenant_id = $1 and c.session_id = $2 and c.turn_id = t.turn_id and c.status < 3) as closing,
-                   array(select c.call_id from tool_calls c
-                          where c.tenant_id = $1 and c.session_id = $2 and c.turn_id = t.turn_id and c.status = 3
-                          order by c.step, c.ord) as executed
-              from turns t where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = $3";
-        let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &turn.as_str()]).await?;
+        let rows = self.database.read_named_in(key, &UNDONE, &[("turn", &turn.as_str())]).await?;
         let Some(row) = rows.first() else {
             return Ok(Undone::default());
         };
@@ -89,7 +72,7 @@ fn shift(rows: &[Row]) -> Result<TokenCounters, Error> {
         let Some(number) = get::<Option<i16>>(row, "category")? else {
             continue;
         };
-        shift.count(category(number)?.into(), get(row, "parts")?, get(row, "tokens")?);
+        shift.count(Category::of_number(number)?.into(), get(row, "parts")?, get(row, "tokens")?);
         shift.count(Counter::Pruned, get(row, "pruned")?, get(row, "saved")?);
     }
     Ok(shift)

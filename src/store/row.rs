@@ -1,12 +1,12 @@
-//! Decodes columns: numbers in the database to enum values of the model.
+//! Decodes columns.
 
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
 use tokio_postgres::{Row, types::FromSql};
 
 use super::Error;
-use crate::{
-    model::{Category, Role, SessionId, SessionKey, TenantId, TurnState},
-    session::SessionState,
-};
+use crate::model::{Seq, SessionId, SessionKey, TenantId, TurnState};
 
 /// A column value. Fails if the column is missing or has another type.
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
@@ -19,77 +19,34 @@ pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
     u32::try_from(value).map_err(|_| Error::Corrupt(format!("{column} is negative: {value}")))
 }
 
+/// A column value that is a duration in seconds. A negative one counts as zero.
+pub(super) fn duration(row: &Row, column: &str) -> Result<Duration, Error> {
+    Ok(Duration::try_from_secs_f64(get(row, column)?).unwrap_or_default())
+}
+
+/// The newest seq of the session of a row.
+pub(super) fn last_seq(row: &Row) -> Result<Seq, Error> {
+    Ok(Seq(get::<i64>(row, "next_seq")? - 1))
+}
+
+/// The tenant of a row.
+pub(super) fn tenant_id(row: &Row) -> Result<TenantId, Error> {
+    Ok(TenantId::new(get::<String>(row, "tenant_id")?))
+}
+
 /// The session of a row.
 pub(super) fn session_key(row: &Row) -> Result<SessionKey, Error> {
-    Ok(SessionKey::new(
-        TenantId::new(get::<String>(row, "tenant_id")?),
-        SessionId::new(get::<String>(row, "session_id")?),
-    ))
+    Ok(SessionKey::new(tenant_id(row)?, SessionId::new(get::<String>(row, "session_id")?)))
 }
 
-pub(super) fn state_number(state: SessionState) -> i16 {
-    match state {
-        SessionState::Idle => 0,
-        SessionState::Running => 1,
-        SessionState::AwaitingTools => 2,
-        SessionState::Deleted => 3,
-    }
+/// Decodes a row of another table, which the database encoded as JSON.
+pub(super) fn json<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-pub(super) fn session_state(number: i16) -> Result<SessionState, Error> {
-    match number {
-        0 => Ok(SessionState::Idle),
-        1 => Ok(SessionState::Running),
-        2 => Ok(SessionState::AwaitingTools),
-        3 => Ok(SessionState::Deleted),
-        other => Err(Error::Corrupt(format!("unknown session state {other}"))),
-    }
-}
-
-pub(super) fn role_number(role: Role) -> i16 {
-    match role {
-        Role::System => 1,
-        Role::User => 2,
-        Role::Assistant => 3,
-        Role::Tool => 4,
-    }
-}
-
-pub(super) fn role(number: i16) -> Result<Role, Error> {
-    match number {
-        1 => Ok(Role::System),
-        2 => Ok(Role::User),
-        3 => Ok(Role::Assistant),
-        4 => Ok(Role::Tool),
-        other => Err(Error::Corrupt(format!("unknown role {other}"))),
-    }
-}
-
-pub(super) fn category_number(category: Category) -> i16 {
-    match category {
-        Category::User => 1,
-        Category::Assistant => 2,
-        Category::Reasoning => 3,
-        Category::ToolCalls => 4,
-        Category::ToolResults => 5,
-        Category::Media => 6,
-        Category::Summary => 7,
-        Category::Pinned => 8,
-    }
-}
-
-pub(super) fn category(number: i16) -> Result<Category, Error> {
-    match number {
-        1 => Ok(Category::User),
-        2 => Ok(Category::Assistant),
-        3 => Ok(Category::Reasoning),
-        4 => Ok(Category::ToolCalls),
-        5 => Ok(Category::ToolResults),
-        6 => Ok(Category::Media),
-        7 => Ok(Category::Summary),
-        8 => Ok(Category::Pinned),
-        other => Err(Error::Corrupt(format!("unknown category {other}"))),
-    }
+/// A count as a column value, limited to the maximum of its type.
+pub(super) fn signed(value: impl TryInto<i32>) -> i32 {
+    value.try_into().unwrap_or(i32::MAX)
 }
 
 /// The value of `turns.state` for a turn that has ended. The session row has the state of a running turn.

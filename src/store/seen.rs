@@ -1,25 +1,25 @@
 //! Reads a session before a change of it is decided, and encodes its cancel request.
 
-use std::{sync::LazyLock, time::Duration};
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
     anchor::anchor,
     counters::counters,
-    idempotency::{Request, StoredRequest, stored_request},
+    idempotency::{READ, StoredRequest, stored_request},
+    key::Key,
     named_parameters::Named,
-    pipeline::Param,
-    queue_numbers::delivery,
-    row::{count, get, session_state},
-    rows::Key,
-    tool_call::{executor, waits_for},
+    number::{Number as _, enum_value},
+    row::{count, duration, get, json},
+    tool_call::waits_for,
 };
 use crate::{
-    model::{CallId, CancelCause, CompactionId, Fence, MessageId, Seq, SessionKey, TurnId, command::Idempotency},
+    model::{
+        CallId, CompactionId, Delivery, Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
+    },
     session::{CancelRequest, QueuedMessage, Session, Version, answers::OpenCall, compaction_rows::RunningCompaction},
 };
 
@@ -33,11 +33,18 @@ pub(super) struct SessionSnapshot {
     pub(super) now: Timestamp,
 }
 
+impl SessionSnapshot {
+    /// The session that a commit compares and changes.
+    pub(super) fn before(&self) -> (Version, &Session) {
+        (self.version, &self.session)
+    }
+}
+
 /// Read before anything else: if a commit then finds the session unchanged, the other data is unchanged too.
 pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/commit/seen.sql");
 
 /// Read after the session.
-pub(super) static OPEN_CALLS: LazyLock<Named> = named_alone!("sql/answers/open.sql");
+pub(super) static OPEN_CALLS: LazyLock<Named> = named_alone!("sql/calls/open.sql");
 
 /// The value of `session_run.cancel` for a turn that must stop.
 const STOP: i16 = 1;
@@ -47,9 +54,7 @@ const ROLLBACK: i16 = 2;
 impl Store {
     /// Reads a session. Returns `None` if it does not exist.
     pub(super) async fn read_session(&self, key: &SessionKey) -> Result<Option<SessionSnapshot>, Error> {
-        let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
-        let rows = self.database.read_named(&SESSION, &values).await?;
+        let rows = self.database.read_named_in(key, &SESSION, &[]).await?;
         rows.first().map(seen_session).transpose()
     }
 
@@ -59,8 +64,7 @@ impl Store {
         key: &SessionKey,
     ) -> Result<Option<(SessionSnapshot, Vec<OpenCall>)>, Error> {
         let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
-        let queries = [SESSION.query(&values)?, OPEN_CALLS.query(&values)?];
+        let queries = [key.named(&SESSION, &[])?, key.named(&OPEN_CALLS, &[])?];
         let answers = self.database.read_together(&queries).await?;
         let [session, open] = answers.as_slice() else {
             return Err(another_number());
@@ -76,24 +80,17 @@ impl Store {
     pub(super) async fn read_session_and_request(
         &self,
         key: &SessionKey,
-        Idempotency { request, hash }: &Idempotency,
+        Idempotency { request, .. }: &Idempotency,
     ) -> Result<(Option<SessionSnapshot>, Option<StoredRequest>), Error> {
-        let Some(request) = request else {
+        let Some(request) = request.as_ref().map(RequestId::as_str) else {
             return Ok((self.read_session(key).await?, None));
         };
         let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
-        let known = Request::new(&key, Some(request.as_str()), hash, "");
-        let queries = [SESSION.query(&values)?, known.read()];
+        let queries = [key.named(&SESSION, &[])?, key.query(READ, &[&request])];
         let answers = self.database.read_together(&queries).await?;
         let first = |at: usize| answers.get(at).and_then(|rows| rows.first());
         Ok((first(0).map(seen_session).transpose()?, first(1).map(stored_request).transpose()?))
     }
-}
-
-pub(super) fn seen_session(row: &Row) -> Result<SessionSnapshot, Error> {
-    let (version, session) = session_row(row)?;
-    Ok(SessionSnapshot { version, session, now: get(row, "now")? })
 }
 
 pub(super) fn another_number() -> Error {
@@ -109,17 +106,17 @@ pub(super) fn open_call(row: &Row) -> Result<OpenCall, Error> {
         results: MessageId::new(get::<String>(row, "result_message_id")?),
         waits_for: waits_for(get(row, "status")?, get(row, "edited")?)?,
         deadline: get(row, "deadline")?,
-        timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
+        timeout: duration(row, "timeout")?,
         request: get(row, "request")?,
-        executor: executor(get(row, "executor")?)?,
+        executor: enum_value(row, "executor")?,
     })
 }
 
-/// Decodes the columns of the fragment `session_columns`.
-pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
+/// Decodes the columns of the fragment `session_columns`, and the time of the read.
+pub(super) fn seen_session(row: &Row) -> Result<SessionSnapshot, Error> {
     let takeovers: i16 = get(row, "takeovers")?;
     let session = Session {
-        state: session_state(get(row, "state")?)?,
+        state: enum_value(row, "state")?,
         fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
         written_by: get(row, "written_by")?,
         owner: get(row, "owner")?,
@@ -138,20 +135,14 @@ pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
         context_version: get(row, "context_version")?,
-        compaction: json::<RunningRow>(row, "compaction")?.map(running),
-        queue: json::<Vec<WaitingRow>>(row, "queue")?
-            .unwrap_or_default()
+        compaction: get::<Option<&str>>(row, "compaction")?.map(json).transpose()?.map(running),
+        queue: get::<Option<&str>>(row, "queue")?
+            .map_or_else(|| Ok(Vec::new()), json)?
             .into_iter()
             .map(waiting_message)
             .collect::<Result<_, _>>()?,
     };
-    Ok((Version(get(row, "version")?), session))
-}
-
-fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Result<Option<T>, Error> {
-    let text = get::<Option<&str>>(row, column)?;
-    let value = text.map(serde_json::from_str).transpose();
-    value.map_err(|error| Error::Corrupt(error.to_string()))
+    Ok(SessionSnapshot { version: Version(get(row, "version")?), session, now: get(row, "now")? })
 }
 
 /// The running compaction, in the format of the fragment.
@@ -167,7 +158,7 @@ type WaitingRow = (String, i16, bool, bool, Option<String>);
 fn waiting_message((message, number, starts_turn, of_execute, expires_at): WaitingRow) -> Result<QueuedMessage, Error> {
     Ok(QueuedMessage {
         message: MessageId::new(message),
-        delivery: delivery(number)?,
+        delivery: Delivery::of_number(number)?,
         starts_turn,
         of_execute,
         expires_at: expires_at
@@ -182,14 +173,11 @@ pub(super) fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> 
     if mode == 0 {
         return Ok(None);
     }
-    let cause = match get::<i16>(row, "cancel_cause")? {
-        1 => CancelCause::Requested,
-        2 => CancelCause::Interrupted,
-        3 => CancelCause::Disconnected,
-        4 => CancelCause::SessionDeleted,
-        other => return Err(Error::Corrupt(format!("unknown cancel cause {other}"))),
-    };
-    Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")?, rollback: mode == ROLLBACK }))
+    Ok(Some(CancelRequest {
+        cause: enum_value(row, "cancel_cause")?,
+        reason: get(row, "cancel_reason")?,
+        rollback: mode == ROLLBACK,
+    }))
 }
 
 /// The values of `session_run.cancel`, `cancel_cause` and `cancel_reason`.
@@ -198,15 +186,5 @@ pub(super) fn cancel_columns(cancel: Option<&CancelRequest>) -> (i16, i16, &str)
         return (0, 0, "");
     };
     let mode = if *rollback { ROLLBACK } else { STOP };
-    (mode, cause_number(*cause), reason)
-}
-
-/// The value of `session_run.cancel_cause`.
-pub(super) fn cause_number(cause: CancelCause) -> i16 {
-    match cause {
-        CancelCause::Requested => 1,
-        CancelCause::Interrupted => 2,
-        CancelCause::Disconnected => 3,
-        CancelCause::SessionDeleted => 4,
-    }
+    (mode, cause.number(), reason)
 }

@@ -8,13 +8,12 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     anchor::anchor,
-    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
+    commit::{CommitMetadata, MAX_COMMIT_CONFLICTS, RequestResult},
     counters::counters,
     named_parameters::Named,
+    number::enum_value,
     owned::Revision,
-    pipeline::Param,
-    row::{get, session_state},
-    rows::Key,
+    row::{count, get, last_seq},
     session_memory::PrepareInput,
     stats::model_dependent,
 };
@@ -128,14 +127,9 @@ impl Store {
         (request, led): (&Idempotency, &str),
         make: impl Fn(NewSession<'a>) -> Option<Change<'a>>,
     ) -> Result<Option<session::Session>, Error> {
-        let commit = CommitMetadata {
-            estimator: config.estimator,
-            request: Some(RequestToStore { request, result: RequestResult::Text(led), is_new: true }),
-            ..CommitMetadata::default()
-        };
+        let commit = CommitMetadata::counted_by(config.estimator).storing(request, RequestResult::Text(led));
         let mut last_epoch = 0;
-        let mut races = CommitConflicts::new("concurrent writes prevented the creation of a session");
-        loop {
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             let new = NewSession { config, last_epoch };
             let Some(change) = make(new) else {
                 return Ok(None);
@@ -150,8 +144,8 @@ impl Store {
                 Some(epoch) if epoch != last_epoch => last_epoch = epoch,
                 Some(_) | None => return Ok(None),
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented the creation of a session".to_owned()))
     }
 
     /// The last epoch of a deleted session with this id, or 0. Returns `None` if the id is in use.
@@ -160,8 +154,7 @@ impl Store {
             select coalesce((select i.result::bigint from idempotency i
                               where i.tenant_id = $1 and i.session_id = $2 and i.request_id = ''), 0) as epoch
              where not exists (select from session_run r where r.tenant_id = $1 and r.session_id = $2)";
-        let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read_in(key, SQL, &[]).await?;
         rows.first().map(|row| get(row, "epoch")).transpose()
     }
 
@@ -178,23 +171,18 @@ impl Store {
     /// Reads the revision of the configuration that was in force at a seq. Returns `None` if the session does not
     /// exist.
     pub async fn revision_at(&self, key: &SessionKey, at: Seq) -> Result<Option<i64>, Error> {
-        let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("at", &at.0)];
-        let rows = self.database.read_named(&REVISION_AT, &values).await?;
+        let rows = self.database.read_named_in(key, &REVISION_AT, &[("at", &at.0)]).await?;
         rows.first().map(|row| get(row, "revision")).transpose()
     }
 
     async fn session_of(&self, key: &SessionKey, revision: Option<i64>) -> Result<Option<Session>, Error> {
-        let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("revision", &revision)];
-        let rows = self.database.read_named(&SESSION, &values).await?;
+        let rows = self.database.read_named_in(key, &SESSION, &[("revision", &revision)]).await?;
         rows.first().map(session).transpose()
     }
 }
 
 pub(super) fn session(row: &Row) -> Result<Session, Error> {
-    let state = session_state(get(row, "state")?)?;
-    let next_seq: i64 = get(row, "next_seq")?;
+    let state: SessionState = enum_value(row, "state")?;
     let counters = counters(row)?;
     let owner: Option<String> = get(row, "owner")?;
     let lease_until: Option<Timestamp> = get(row, "lease_until")?;
@@ -206,19 +194,19 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         state,
         current_turn: if state.is_live() { get::<Option<String>>(row, "turn_id")?.map(TurnId::new) } else { None },
         holder: owner.zip(lease_until),
-        last_seq: Seq(next_seq - 1),
+        last_seq: last_seq(row)?,
         revision: get(row, "revision")?,
         config: codec::config::decode(get(row, "config")?, tools)?,
-        tools_tokens: super::row::count(row, "tools_tokens")?,
+        tools_tokens: count(row, "tools_tokens")?,
         context_tokens: counters.size(),
         model_dependent: model_dependent(row, &counters)?,
         context_version: get(row, "context_version")?,
         anchor: anchor(row)?,
-        queued: super::row::count(row, "queued")?,
+        queued: count(row, "queued")?,
         forked: from.map(SessionId::new).zip(at.map(Seq)),
         events_from: Seq(get::<Option<i64>>(row, "events_from")?.unwrap_or(at.unwrap_or_default() + 1)),
-        open_calls: super::row::count(row, "open_calls")?,
-        compactions: super::row::count(row, "compactions")?,
+        open_calls: count(row, "open_calls")?,
+        compactions: count(row, "compactions")?,
         compacted_at: get(row, "compacted_at")?,
         compacting: get(row, "compacting")?,
         created_at: get(row, "created_at")?,

@@ -8,8 +8,8 @@ use super::{
     Error, Store,
     bounded_page::BoundedPage,
     named_parameters::Named,
+    number::Number as _,
     pipeline::Param,
-    row::state_number,
     session::{Session, session},
     session_labels::labels,
 };
@@ -108,7 +108,7 @@ impl Store {
         let labels = labels(tenant, &filter.metadata);
         let tenant = tenant.as_str();
         let limit = i64::from(limit);
-        let states: Vec<i16> = filter.states.iter().map(|state| state_number(*state)).collect();
+        let states: Vec<i16> = filter.states.iter().map(|state| state.number()).collect();
         let mut values = vec![
             ("tenant", &tenant as Param<'_>),
             ("states", &states),

@@ -126,9 +126,7 @@ impl PreparedStatement {
             }
         }
     }
-}
 
-impl PreparedStatement {
     /// Size in bytes of its encoded parameters. A parameter that cannot be encoded counts as 0: sending it fails.
     pub(super) fn bytes(&self, params: &[Param<'_>]) -> i64 {
         let types = match self {

@@ -1,10 +1,10 @@
 //! The statements that run for every turn, message or answer, for tests of their plans.
 
-use std::{slice::from_ref, sync::LazyLock};
+use std::slice::from_ref;
 
 use super::{
-    admission, blob, chunk, commit, compaction, compaction_read, delete, event, following, fork, import, lease,
-    lost_commits, message, named_parameters::Named, queue, rollback, seen, session, stats, tool_call, turn_read, usage,
+    admission, blob, chunk, compaction, compaction_read, event, following, fork, import, lease, lost_commits, message,
+    named_parameters::Named, queue, rollback, seen, session, stats, tool_call, turn_read, usage,
 };
 
 /// Returns the statements that run for every turn, message or answer, by name.
@@ -12,13 +12,9 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     [turn_statements(), queue_statements(), context_statements()].concat()
 }
 
-/// Returns transitions with their statements, in the order in which these are sent.
+/// Returns transitions with their statements, in the order in which these are sent, except for commits.
 pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
-    /// The statements of the function that writes a commit.
-    static COMMIT: LazyLock<Vec<Named>> = LazyLock::new(|| commit::COMMIT.alone());
     vec![
-        ("commit", &COMMIT),
-        ("create", &COMMIT),
         ("beat", from_ref(&lease::BEAT)),
         ("queue_outcome", from_ref(&queue::OUTCOME)),
         ("open_at", from_ref(&fork::OPEN_AT)),
@@ -34,9 +30,8 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("session", &session::SESSION.sql),
         ("revision_at", &session::REVISION_AT.sql),
         ("call_ids", tool_call::CALL_IDS),
-        ("doomed", delete::DOOMED),
-        ("calls", tool_call::CALLS),
-        ("open_calls", tool_call::OPEN),
+        ("calls", &tool_call::CALLS.sql),
+        ("open_calls", &tool_call::OPEN.sql),
         ("seen_session", &seen::SESSION.sql),
         ("answers_open", &seen::OPEN_CALLS.sql),
         ("owned_here", lease::OWNED_HERE),
@@ -44,22 +39,22 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("added_by_turn", &rollback::ADDED.sql),
         ("compactions_over_turn", &rollback::OVER.sql),
         ("heads", lease::HEADS),
-        ("marks", lost_commits::MARKS),
+        ("marks", &lost_commits::MARKS.sql),
         ("save_chunks", &chunk::SAVE.sql),
         ("elsewhere", &chunk::ELSEWHERE.sql),
         ("follow", &event::FOLLOW.sql),
         ("settled_between", event::SETTLED),
-        ("results", event::RESULTS),
+        ("results", &event::RESULTS.sql),
         ("messages_by_id", &message::BY_ID.sql),
-        ("open_results", message::OPEN_RESULTS),
-        ("live_after", &message::LIVE_AFTER.sql),
+        ("open_results", &message::OPEN_RESULTS.sql),
+        ("live_after", &message::LIVE_AFTER.messages.sql),
         ("live_bytes", &message::LIVE_BYTES.sql),
         ("live_within", &message::LIVE_WITHIN.sql),
         ("variable", &message::VARIABLE.sql),
         ("newest", &message::NEWEST.sql),
-        ("live_before", &message::LIVE_BEFORE.sql),
-        ("all_after", &message::ALL_AFTER.sql),
-        ("all_before", &message::ALL_BEFORE.sql),
+        ("live_before", &message::LIVE_BEFORE.messages.sql),
+        ("all_after", &message::ALL_AFTER.messages.sql),
+        ("all_before", &message::ALL_BEFORE.messages.sql),
     ]
 }
 
@@ -67,7 +62,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
 fn queue_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("ahead", &following::AHEAD.sql),
-        ("fate", following::FATE),
+        ("fate", &following::FATE.sql),
         ("look", &queue::LOOK.sql),
         ("queued", &queue::QUEUED.sql),
         ("queued_message", &queue::QUEUED_MESSAGE.sql),

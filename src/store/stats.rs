@@ -10,9 +10,8 @@ use super::{
     composite::{Composite, Composites},
     counters::counters,
     named_parameters::Named,
-    pipeline::Param,
-    row::{get, session_state},
-    rows::Key,
+    number::{Number as _, enum_value},
+    row::{count, get, last_seq},
     version::{Version, version},
 };
 use crate::{
@@ -21,7 +20,10 @@ use crate::{
         Anchor, CategoryCount, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose, UsageTotals,
         command::TurnRequest, ledger::ModelDependent,
     },
-    session::counters::{Counter, TokenCounters},
+    session::{
+        SessionState,
+        counters::{Counter, TokenCounters},
+    },
 };
 
 /// Token statistics of a session.
@@ -83,15 +85,12 @@ pub(super) static STATS: LazyLock<Named> = named_alone!("sql/stats.sql");
 impl Store {
     /// Reads the token statistics of a session. Returns `None` if the session does not exist.
     pub async fn stats(&self, key: &SessionKey) -> Result<Option<Stats>, Error> {
-        let key = Key::from(key);
-        let values = [("tenant", &key.tenant as Param<'_>), ("session", &key.session)];
-        let rows = self.database.read_named(&STATS, &values).await?;
+        let rows = self.database.read_named_in(key, &STATS, &[]).await?;
         rows.first().map(stats).transpose()
     }
 }
 
 fn stats(row: &Row) -> Result<Stats, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
     let tools = codec::tools::decode(get(row, "tools")?)?;
     let counters = counters(row)?;
     let ledger = ledger(&counters)?;
@@ -99,11 +98,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
     Ok(Stats {
         config: codec::config::decode(get(row, "config")?, tools)?,
         request: get::<Option<&[u8]>>(row, "request")?.map(codec::turn::decode_request).transpose()?,
-        step: if session_state(get(row, "state")?)?.is_live() {
-            u32::try_from(get::<i32>(row, "step")?).unwrap_or_default()
-        } else {
-            0
-        },
+        step: if enum_value::<SessionState>(row, "state")?.is_live() { count(row, "step")? } else { 0 },
         ledger,
         model_dependent: model_dependent(row, &counters)?,
         context_tokens: counters.size(),
@@ -111,7 +106,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
         queued: queued(&get::<Vec<i32>>(row, "queued")?),
-        last_seq: Seq(next_seq - 1),
+        last_seq: last_seq(row)?,
         usage: get::<Composites<'_>>(row, "usage")?.0.iter().map(spent).collect::<Result<_, _>>()?,
         turns: get::<Composites<'_>>(row, "turns")?.0.iter().map(turn).collect::<Result<_, _>>()?,
         compacted: compacted(&compactions, ledger.summary),
@@ -168,11 +163,7 @@ pub(super) fn model_dependent(row: &Row, counters: &TokenCounters) -> Result<Mod
 }
 
 fn spent(spent: &Composite<'_>) -> Result<UsageEntry, Error> {
-    let purpose = match spent.get(0)? {
-        1_i16 => UsagePurpose::Turn,
-        2 => UsagePurpose::Compaction,
-        other => return Err(Error::Corrupt(format!("unknown usage purpose {other}"))),
-    };
+    let purpose = UsagePurpose::of_number(spent.get(0)?)?;
     Ok(UsageEntry { purpose, model: spent.get(1)?, totals: totals(spent, 2)? })
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     Error, Store,
-    commit::{CommitConflicts, CommitMetadata, CommitOutcome},
+    commit::{CommitMetadata, CommitOutcome, MAX_COMMIT_CONFLICTS},
     grant::Grant,
     seen::SessionSnapshot,
     written::{Ack, ConditionalWriteOutcome, WriteOutcome},
@@ -24,31 +24,18 @@ use crate::{
     },
 };
 
-/// The outcome of beginning a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BeginStepOutcome {
-    Applied(Ack),
-    /// Another configuration revision is in force: read again. Nothing was written.
-    Stale,
-    /// Another owner has the session.
-    Fenced,
-}
-
 impl Store {
-    /// Begins the next step, if the configuration for which it was prepared is still in force.
+    /// Begins the next step. The write is stale if another configuration is in force than that for which the step was
+    /// prepared.
     pub async fn begin_step(
         &self,
         key: &SessionKey,
         right: TurnFence<'_>,
         step: &NewStep<'_>,
-    ) -> Result<BeginStepOutcome, Error> {
+    ) -> Result<ConditionalWriteOutcome, Error> {
         let owner = self.owner();
         let begin = |session: &Session| steps::begin(session, step, owner);
-        Ok(match self.write_as_owner(key, right, "", begin).await? {
-            ConditionalWriteOutcome::Applied(ack) => BeginStepOutcome::Applied(ack),
-            ConditionalWriteOutcome::Refused => BeginStepOutcome::Stale,
-            ConditionalWriteOutcome::Gone => BeginStepOutcome::Fenced,
-        })
+        self.write_as_owner(key, right, "", begin).await
     }
 
     /// Appends the result of a step: rows, calls and cost. If calls are left open, the turn waits, and the lease ends
@@ -101,8 +88,8 @@ impl Store {
         let outcome = self.retry_write(|| self.try_as_owner(&owned, &decide)).await?;
         Ok(match outcome {
             Outcome::Applied { ack, grant: _ } => ConditionalWriteOutcome::Applied(ack),
-            Outcome::Refused => ConditionalWriteOutcome::Refused,
-            Outcome::Gone(_) => ConditionalWriteOutcome::Gone,
+            Outcome::Refused => ConditionalWriteOutcome::Stale,
+            Outcome::Gone(_) => ConditionalWriteOutcome::Fenced,
         })
     }
 
@@ -137,7 +124,7 @@ impl Store {
         decide: impl Fn(&Session, OpenWork<'_>) -> Option<Change<'a>>,
     ) -> Result<Outcome, Error> {
         let Owned { key, right, .. } = *owned;
-        let commit = CommitMetadata { estimator: owned.estimator, ..CommitMetadata::default() };
+        let commit = CommitMetadata::counted_by(owned.estimator);
         let standing = |session: &Session| steps::owner_status(session, right, &self.replica);
         // The copy in memory may be outdated, so it is used only for a commit, which compares the version.
         let from_memory = |session: &Session| {
@@ -148,30 +135,27 @@ impl Store {
         if let Some((change, landed)) = self.commit_from_cache(key, from_memory, &commit).await? {
             return Ok(applied(&change, &landed));
         }
-        let mut races = CommitConflicts::new("concurrent writes prevented a write of a turn's owner");
-        loop {
+        for _ in 0..MAX_COMMIT_CONFLICTS {
             let Some((seen, open, back)) = self.read_owned(owned).await? else {
                 return Ok(Outcome::Gone(None));
             };
-            let SessionSnapshot { version, session, .. } = seen;
-            match standing(&session) {
+            match standing(&seen.session) {
                 OwnerStatus::Owner => {}
                 OwnerStatus::AlreadyCommitted => {
-                    let ack = ack(&session, session.last_seq());
+                    let ack = ack(&seen.session, seen.session.last_seq());
                     return Ok(Outcome::Applied { ack, grant: None });
                 }
-                OwnerStatus::NotOwner => return Ok(Outcome::Gone(Some(Box::new(session)))),
+                OwnerStatus::NotOwner => return Ok(Outcome::Gone(Some(Box::new(seen.session)))),
             }
             let open = OpenWork { calls: &open, rollback: back.as_ref() };
-            let Some(change) = decide(&session, open) else {
+            let Some(change) = decide(&seen.session, open) else {
                 return Ok(Outcome::Refused);
             };
-            let seen = (version, &session);
-            if let Some(landed) = self.commit(key, seen, &change, &commit).await? {
+            if let Some(landed) = self.commit(key, seen.before(), &change, &commit).await? {
                 return Ok(applied(&change, &landed));
             }
-            races.record()?;
         }
+        Err(Error::Conflict("concurrent writes prevented a write of a turn's owner".to_owned()))
     }
 
     async fn read_owned(
@@ -253,8 +237,8 @@ fn applied(change: &Change<'_>, landed: &CommitOutcome) -> Outcome {
 fn unconditional(written: ConditionalWriteOutcome, right: TurnFence<'_>) -> Result<WriteOutcome, Error> {
     match written {
         ConditionalWriteOutcome::Applied(ack) => Ok(WriteOutcome::Applied(ack)),
-        ConditionalWriteOutcome::Gone => Ok(WriteOutcome::Fenced),
-        ConditionalWriteOutcome::Refused => Err(refused(right)),
+        ConditionalWriteOutcome::Fenced => Ok(WriteOutcome::Fenced),
+        ConditionalWriteOutcome::Stale => Err(refused(right)),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     Error, Store,
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::get,
+    row::{get, tenant_id},
 };
 use crate::model::{SessionKey, TenantId};
 
@@ -16,6 +16,8 @@ use crate::model::{SessionKey, TenantId};
 const PAGE: i64 = 256;
 
 static CLAIM_MEASURING: LazyLock<Named> = named_alone!("sql/tenants/claim_measuring.sql");
+/// Reads only lengths, which are stored in the rows, and no content.
+static OF_SESSIONS: LazyLock<Named> = named_alone!("sql/tenants/session_bytes.sql");
 static WRITTEN: LazyLock<Named> = named_alone!("sql/tenants/written.sql");
 
 /// A measurement in progress.
@@ -39,10 +41,9 @@ impl Store {
         every: Duration,
     ) -> Result<Vec<TenantId>, Error> {
         let every = every.as_secs_f64();
-        let claim =
-            CLAIM_MEASURING.query(&[("tenants", &tenants as Param<'_>), ("every", &every), ("known_at", &known_at)])?;
+        let claim = CLAIM_MEASURING.query(&[("tenants", &tenants), ("every", &every), ("known_at", &known_at)])?;
         let rows = self.reserved().write(&claim).await?;
-        rows.iter().map(|row| Ok(TenantId::new(get::<String>(row, "tenant_id")?))).collect()
+        rows.iter().map(tenant_id).collect()
     }
 
     /// Begins to measure a tenant's storage with the data that belongs to no session: blobs, uploads in progress, and
@@ -117,28 +118,14 @@ impl Store {
     pub async fn report_written(&self, known_at: Option<Timestamp>, written: &[(TenantId, i64)]) -> Result<(), Error> {
         let tenants: Vec<&str> = written.iter().map(|(tenant, _)| tenant.as_str()).collect();
         let bytes: Vec<i64> = written.iter().map(|(_, bytes)| *bytes).collect();
-        let report =
-            WRITTEN.query(&[("tenants", &tenants as Param<'_>), ("bytes", &bytes), ("known_at", &known_at)])?;
+        let report = WRITTEN.query(&[("tenants", &tenants), ("bytes", &bytes), ("known_at", &known_at)])?;
         self.reserved().write(&report).await.map(drop)
     }
 
-    /// Reads only lengths, which are stored in the rows, and no content.
+    /// The size of sessions of a tenant in bytes.
     async fn bytes_of(&self, tenant: &TenantId, sessions: &[String]) -> Result<i64, Error> {
-        const SQL: &str = "-- store::stored_bytes::of_sessions
-            select ((select coalesce(sum(octet_length(body) + coalesce(octet_length(rest), 0)), 0) from parts
-                      where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(octet_length(info)), 0) from messages where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(octet_length(payload)), 0) from events where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(octet_length(body) + coalesce(octet_length(request), 0)), 0) from queue
-                      where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(octet_length(config)), 0) from session_revisions where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(octet_length(request)), 0) from turns where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(coalesce(octet_length(request), 0) + coalesce(octet_length(edited_arguments), 0)), 0)
-                       from tool_calls where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(octet_length(info)), 0) from compactions where tenant_id = $1 and session_id = any($2))
-                  + (select coalesce(sum(octet_length(request_id) + octet_length(req_hash) + octet_length(result)), 0) from idempotency
-                      where tenant_id = $1 and session_id = any($2)))::bigint as bytes";
-        let rows = self.database.read(SQL, &[&tenant.as_str(), &sessions]).await?;
+        let rows =
+            self.database.read_named(&OF_SESSIONS, &[("tenant", &tenant.as_str()), ("sessions", &sessions)]).await?;
         let row = rows.first();
         get(row.ok_or_else(|| Error::Corrupt("a sum returned no row".to_owned()))?, "bytes")
     }

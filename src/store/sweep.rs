@@ -40,11 +40,11 @@ static TOOL_SETS: LazyLock<Named> = named_alone!("sql/sweep/tool_sets.sql");
 /// A configuration that is being stored keeps its tool set by the foreign key.
 static REMOVE_TOOL_SETS: LazyLock<Vec<Named>> = named!["sql/sweep/remove_tool_sets.sql"];
 
-/// Position of a walk over all tool sets.
+/// Position of a walk over rows of all tenants, in the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ToolSetWalk {
-    tenant: String,
-    tool_set: String,
+pub struct Walk {
+    pub(super) tenant: String,
+    pub(super) id: String,
 }
 
 /// Result of one batch of a sweep.
@@ -130,14 +130,13 @@ impl Store {
     /// removed if it is still unreferenced after `unused_for`. Returns `None` at the end of the walk.
     pub async fn sweep_tool_sets(
         &self,
-        walk: &ToolSetWalk,
+        walk: &Walk,
         unused_for: Duration,
         batch: u32,
-    ) -> Result<Option<(u64, ToolSetWalk)>, Error> {
+    ) -> Result<Option<(u64, Walk)>, Error> {
         let age = unused_for.as_secs_f64();
         let limit = i64::from(batch);
-        let values =
-            [("tenant", &walk.tenant as Param<'_>), ("tool_set", &walk.tool_set), ("age", &age), ("most", &limit)];
+        let values = [("tenant", &walk.tenant as Param<'_>), ("tool_set", &walk.id), ("age", &age), ("most", &limit)];
         let rows = self.database.read_named(&TOOL_SETS, &values).await?;
         let (mut tenants, mut tool_sets, mut unused) = (vec![], vec![], vec![]);
         let (mut old_tenants, mut old_tool_sets) = (vec![], vec![]);
@@ -167,10 +166,7 @@ impl Store {
             let answers = self.database.transact(&remove).await?;
             removed = answers.last().map_or(0, Vec::len) as u64;
         }
-        let next = |row: &Row| {
-            let next = ToolSetWalk { tenant: get(row, "tenant_id")?, tool_set: get(row, "toolset_id")? };
-            Ok((removed, next))
-        };
+        let next = |row: &Row| Ok((removed, Walk { tenant: get(row, "tenant_id")?, id: get(row, "toolset_id")? }));
         rows.last().map(next).transpose()
     }
 

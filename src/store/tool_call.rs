@@ -1,6 +1,6 @@
 //! Tool calls as they are stored: their state, and which of them wait for the host.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -8,11 +8,12 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     known_call::{Batch, CallState, StoredCall},
-    row::{count, get},
-    rows::Key,
+    named_parameters::Named,
+    number::enum_value,
+    row::{count, duration, get},
 };
 use crate::model::{
-    CallId, SessionKey, ToolCall, ToolExecutor, TurnId,
+    CallId, SessionKey, ToolCall, TurnId,
     event::{PendingCall, WaitsFor},
 };
 
@@ -44,45 +45,28 @@ pub(super) const CALL_IDS: &str = "-- store::tool_call::call_ids
     select c.call_id from tool_calls c where c.tenant_id = $1 and c.session_id = $2";
 
 /// The calls with these ids, with the data that an answer needs.
-pub(super) const CALLS: &str = "-- store::tool_call::calls
-    select c.call_id, c.turn_id, c.step, c.tool_name, c.status, c.deadline is not null as asked, c.edited_arguments, c.answer_hash,
-           case when c.status < 3 then
-             (select count(*)::int from tool_calls o where o.tenant_id = $1 and o.session_id = $2 and o.turn_id = c.turn_id and o.status < 3)
-           else 0 end as open,
-           case when c.status < 3 then
-             (select coalesce(sum(p.tokens), 0)::int from parts p where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id)
-           else 0 end as waiting
-      from tool_calls c where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
+pub(super) static CALLS: LazyLock<Named> = named_alone!("sql/calls/stored.sql");
 
 /// The calls that wait for the host, in the order in which the model made them, except for those that wait for earlier
 /// calls.
-pub(super) const OPEN: &str = "-- store::tool_call::open
-    select c.call_id, c.tool_name, c.status, c.deadline, c.deadline < now() as overdue, coalesce(c.edited_arguments, p.body) as arguments,
-           c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout, c.executor,
-           r.cancel <> 0 as cancelled
-      from session_run r
-      join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3 and c.deadline is not null
-      join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.message_id and p.idx = c.part_idx
-     where r.tenant_id = $1 and r.session_id = $2 order by c.ord";
+pub(super) static OPEN: LazyLock<Named> = named_alone!("sql/calls/pending.sql");
 
 impl Store {
     /// Lists the ids of all calls that the session ever had, including those that the model no longer sees.
     pub async fn call_ids(&self, key: &SessionKey) -> Result<Vec<CallId>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(CALL_IDS, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read_in(key, CALL_IDS, &[]).await?;
         rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
     }
 
     /// Reads the state of these calls. Unknown calls are missing from the result.
     pub async fn calls(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, StoredCall>, Error> {
-        let (key, ids): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
-        known_calls(&self.database.read(CALLS, &[&key.tenant, &key.session, &ids]).await?)
+        let ids: Vec<&str> = calls.iter().map(CallId::as_str).collect();
+        known_calls(&self.database.read_named_in(key, &CALLS, &[("calls", &ids)]).await?)
     }
 
     /// Lists the calls of the running turn that wait for the host, in order.
     pub async fn open_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
-        let key = Key::from(key);
-        self.database.read(OPEN, &[&key.tenant, &key.session]).await?.iter().map(open_call).collect()
+        self.database.read_named_in(key, &OPEN, &[]).await?.iter().map(open_call).collect()
     }
 }
 
@@ -115,14 +99,6 @@ fn state(status: i16, asked: bool) -> Result<CallState, Error> {
     }
 }
 
-/// The value of `tool_calls.executor`.
-pub(super) fn executor_number(executor: ToolExecutor) -> i16 {
-    match executor {
-        ToolExecutor::Host => 1,
-        ToolExecutor::Mcp => 2,
-    }
-}
-
 /// What an open call waits for, or will wait for after earlier calls are complete.
 pub(super) fn waits_for(status: i16, edited: bool) -> Result<WaitsFor, Error> {
     match status {
@@ -140,14 +116,6 @@ pub(super) fn requested_status(waits_for: WaitsFor) -> i16 {
     }
 }
 
-pub(super) fn executor(number: i16) -> Result<ToolExecutor, Error> {
-    match number {
-        1 => Ok(ToolExecutor::Host),
-        2 => Ok(ToolExecutor::Mcp),
-        other => Err(Error::Corrupt(format!("unknown tool call executor {other}"))),
-    }
-}
-
 fn open_call(row: &Row) -> Result<OpenCall, Error> {
     let waits_for = waits_for(get(row, "status")?, get(row, "edited")?)?;
     let call = ToolCall {
@@ -157,8 +125,8 @@ fn open_call(row: &Row) -> Result<OpenCall, Error> {
     };
     let deadline: Timestamp = get(row, "deadline")?;
     Ok(OpenCall {
-        pending: PendingCall { call, deadline, waits_for, executor: executor(get(row, "executor")?)? },
-        timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
+        pending: PendingCall { call, deadline, waits_for, executor: enum_value(row, "executor")? },
+        timeout: duration(row, "timeout")?,
         overdue: get(row, "overdue")?,
         cancelled: get(row, "cancelled")?,
     })

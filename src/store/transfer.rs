@@ -10,7 +10,7 @@ mod rows;
 
 use std::io;
 
-use deadpool_postgres::{ClientWrapper, Object, Transaction};
+use deadpool_postgres::Transaction;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio_postgres::{IsolationLevel, types::ToSql};
 
@@ -64,7 +64,7 @@ pub async fn export(
     choice: &Choice,
     to: &mut (impl AsyncWrite + Unpin + Send),
 ) -> Result<u64, TransferError> {
-    let mut client = client_without_timeouts(database).await?;
+    let mut client = database.owner_without_timeouts().await?;
     let transaction =
         client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
     to.write_all(HEAD.as_bytes()).await?;
@@ -84,14 +84,6 @@ pub async fn export(
     to.write_all(format!("\n{END}\n").as_bytes()).await?;
     to.flush().await?;
     Ok(sessions)
-}
-
-/// A connection of the owner of the schema, who sees all tenants, without timeouts, since a large database takes long.
-async fn client_without_timeouts(database: &Database) -> Result<ClientWrapper, Error> {
-    let client = Object::take(database.owner().await?);
-    let settings = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
-    client.batch_execute(settings).await?;
-    Ok(client)
 }
 
 struct Export<'a, W> {

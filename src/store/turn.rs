@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use super::{
     Error, Store,
-    admission::new_turn,
     commit::CommitMetadata,
     following::NextTurn,
     grant::Grant,
@@ -26,20 +25,8 @@ use crate::{
 
 impl Store {
     /// Commits the message of the last step unconditionally, and completes the turn if no message is queued for it and
-    /// no client requested a cancel.
+    /// no client requested a cancel. If this ends the turn, the next one begins in the same transaction.
     pub async fn finish(
-        &self,
-        key: &SessionKey,
-        right: TurnFence<'_>,
-        rows: &Rows,
-        cost: &StepCost<'_>,
-        end: &TurnEnd<'_>,
-    ) -> Result<WriteOutcome, Error> {
-        self.finish_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
-    }
-
-    /// Like [`Store::finish`]. If it ends the turn, the next one begins in the same transaction.
-    pub async fn finish_and_start(
         &self,
         key: &SessionKey,
         right: TurnFence<'_>,
@@ -53,7 +40,7 @@ impl Store {
             let finished = ending::finish(session, rows, cost, end, owner)?;
             Some(self.followed(finished, next))
         };
-        let turn = next.map(|next| next.admission.turn);
+        let turn = next.map(|next| next.admission.new.turn);
         let reads = (rows.estimator.as_str(), Reads::Calls);
         self.end_as_owner(key, right, reads, finish, turn).await
     }
@@ -78,7 +65,7 @@ impl Store {
                 None
             }
         };
-        let commit = CommitMetadata { estimator: &rows.estimator, ..CommitMetadata::default() };
+        let commit = CommitMetadata::counted_by(&rows.estimator);
         match self.commit_from_cache(key, finish, &commit).await {
             Ok(finished) => {
                 Ok(finished.map(|(change, landed)| WriteOutcome::Applied(ack(&change.session, landed.last_seq))))
@@ -89,20 +76,9 @@ impl Store {
         }
     }
 
-    /// Ends a turn in any other way: closes open calls and ends the turn, even if messages are queued.
+    /// Ends a turn in any other way: closes open calls and ends the turn, even if messages are queued. The next turn
+    /// begins in the same transaction.
     pub async fn stop(
-        &self,
-        key: &SessionKey,
-        right: TurnFence<'_>,
-        rows: &Rows,
-        cost: &StepCost<'_>,
-        end: &TurnEnd<'_>,
-    ) -> Result<WriteOutcome, Error> {
-        self.stop_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
-    }
-
-    /// Like [`Store::stop`], and the next turn begins in the same transaction.
-    pub async fn stop_and_start(
         &self,
         key: &SessionKey,
         right: TurnFence<'_>,
@@ -120,7 +96,7 @@ impl Store {
             Ending::Cancelled { undone: Some(_), .. } => Reads::CallsAndTurn,
             Ending::Cancelled { undone: None, .. } | Ending::Failed(_) | Ending::Completed(_) => Reads::Calls,
         };
-        let turn = next.map(|next| next.admission.turn);
+        let turn = next.map(|next| next.admission.new.turn);
         let reads = (rows.estimator.as_str(), reads);
         self.end_as_owner(key, right, reads, stop, turn).await
     }
@@ -128,8 +104,7 @@ impl Store {
     /// Adds the next turn, if it can still begin.
     fn followed<'a>(&self, mut ended: Change<'a>, next: Option<&NextTurn<'a>>) -> Change<'a> {
         let begin = |next: &NextTurn<'a>| {
-            let new = new_turn(next.admission);
-            start::start_for(&ended.session, next.message, &new, self.next_owner())
+            start::start_for(&ended.session, next.message, &next.admission.new, self.next_owner())
         };
         ended.next = next.and_then(begin).map(Box::new);
         ended

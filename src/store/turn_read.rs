@@ -15,12 +15,13 @@ use super::{
     anchor::anchor,
     bounded_page::BoundedPage,
     counters::counters,
-    message::{LIVE_WITHIN, NOW, page_values, visible_transcript},
+    event::totals,
+    key::Key,
+    message::{LIVE_WITHIN, NOW, visible_transcript},
     named_parameters::Named,
     owned::{OwnedTurn, Revision, VisibleTranscript},
     pipeline::Param,
-    row::{count, get, turn_state},
-    rows::Key,
+    row::{count, duration, get, last_seq, turn_state},
     seen::cancel_request,
     session_cache::CachedSession,
     session_memory::{PrepareInput, SessionMemory, StoredSize, WaitingTurn},
@@ -29,7 +30,7 @@ use crate::{
     codec,
     model::{
         CallId, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnFence, TurnId, TurnResult,
-        TurnState, UsageTotals, command::TurnRequest,
+        TurnState, command::TurnRequest,
     },
     session::Version,
 };
@@ -71,16 +72,8 @@ impl Store {
     /// Reads the data that a turn's owner needs. Returns `None` if this replica no longer owns the turn under this
     /// epoch.
     pub async fn owned(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Result<Option<OwnedTurn>, Error> {
-        let key = Key::from(key);
-        let turn = turn.as_str();
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("epoch", &epoch),
-            ("owner", &self.replica),
-            ("turn", &turn),
-        ];
-        let rows = self.database.read_named(&OWNED, &values).await?;
+        let values: [(&str, Param<'_>); 3] = [("epoch", &epoch), ("owner", &self.replica), ("turn", &turn.as_str())];
+        let rows = self.database.read_named_in(key, &OWNED, &values).await?;
         rows.first().map(owned).transpose()
     }
 
@@ -93,18 +86,12 @@ impl Store {
         epoch: i64,
         most_bytes: usize,
     ) -> Result<(Option<OwnedTurn>, VisibleTranscript), Error> {
-        let row = Key::from(key);
-        let values = [
-            ("tenant", &row.tenant as Param<'_>),
-            ("session", &row.session),
-            ("epoch", &epoch),
-            ("owner", &self.replica),
-            ("turn", &turn.as_str()),
-        ];
+        let of = Key::from(key);
+        let owner: [(&str, Param<'_>); 3] = [("epoch", &epoch), ("owner", &self.replica), ("turn", &turn.as_str())];
         let most = i64::try_from(most_bytes).unwrap_or(i64::MAX);
-        let mut page = page_values(&row, &NOW, &Seq(0), &None).to_vec();
-        page.push(("most_bytes", &most as Param<'_>));
-        let queries = [OWNED.query(&values)?, LIVE_WITHIN.query(&page)?];
+        let page: [(&str, Param<'_>); 4] =
+            [("at", &NOW.0), ("place", &0_i64), ("limit", &None::<i64>), ("most_bytes", &most)];
+        let queries = [of.named(&OWNED, &owner)?, of.named(&LIVE_WITHIN, &page)?];
         let asked = Instant::now();
         let all = self.database.read_together(&queries).await?;
         let rows = |index: usize| all.get(index).map_or([].as_slice(), Vec::as_slice);
@@ -156,14 +143,7 @@ impl Store {
 
     /// Reads one turn. Returns `None` if the session has no such turn.
     pub async fn turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Option<Turn>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(
-                &TURN,
-                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("turn", &turn.as_str())],
-            )
-            .await?;
+        let rows = self.database.read_named_in(key, &TURN, &[("turn", &turn.as_str())]).await?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
@@ -180,16 +160,8 @@ impl Store {
         limit: u32,
         bytes: i64,
     ) -> Result<BoundedPage<Turn>, Error> {
-        let key = Key::from(key);
-        let limit = i64::from(limit);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("before", &before.0),
-            ("limit", &limit),
-            ("bytes", &bytes),
-        ];
-        let rows = self.database.read_named(&TURNS, &values).await?;
+        let values: [(&str, Param<'_>); 3] = [("before", &before.0), ("limit", &i64::from(limit)), ("bytes", &bytes)];
+        let rows = self.database.read_named_in(key, &TURNS, &values).await?;
         let mut configs: BTreeMap<i64, SessionConfig> = BTreeMap::new();
         let mut items = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -207,19 +179,7 @@ impl Store {
     }
 }
 
-fn totals(row: &Row) -> Result<UsageTotals, Error> {
-    Ok(UsageTotals {
-        calls: get(row, "calls")?,
-        input: get(row, "input_tokens")?,
-        output: get(row, "output_tokens")?,
-        reasoning: get(row, "reasoning_tokens")?,
-        cache_read: get(row, "cache_read_tokens")?,
-        cache_write: get(row, "cache_write_tokens")?,
-    })
-}
-
 fn owned(row: &Row) -> Result<OwnedTurn, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
     let takeovers: i16 = get(row, "takeovers")?;
     let time_left: f64 = get(row, "time_left")?;
     Ok(OwnedTurn {
@@ -240,12 +200,12 @@ fn owned(row: &Row) -> Result<OwnedTurn, Error> {
             config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
         },
         newer: newer(row)?,
-        totals: totals(row)?,
+        totals: totals(get(row, "totals")?)?,
         final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
         context_tokens: counters(row)?.size(),
         context_version: get(row, "context_version")?,
         anchor: anchor(row)?,
-        last_seq: Seq(next_seq - 1),
+        last_seq: last_seq(row)?,
         waiting: get(row, "waiting")?,
         trace: get(row, "trace")?,
     })
@@ -260,7 +220,6 @@ fn newer(row: &Row) -> Result<Option<Revision>, Error> {
 }
 
 fn turn_row(row: &Row, config: SessionConfig) -> Result<Turn, Error> {
-    let elapsed: f64 = get(row, "elapsed")?;
     Ok(Turn {
         id: TurnId::new(get::<String>(row, "turn_id")?),
         state: turn_state(get(row, "state")?, get(row, "run_state")?)?,
@@ -274,8 +233,8 @@ fn turn_row(row: &Row, config: SessionConfig) -> Result<Turn, Error> {
         so_far: TurnResult {
             step_count: count(row, "steps_begun")?,
             final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
-            total_usage: totals(row)?,
-            elapsed: Duration::try_from_secs_f64(elapsed).unwrap_or_default(),
+            total_usage: totals(get(row, "totals")?)?,
+            elapsed: duration(row, "elapsed")?,
             ..TurnResult::default()
         },
         outcome: get(row, "outcome")?,

@@ -1,13 +1,8 @@
 //! Updates of a session's configuration: each creates a new revision, with events.
 
-use super::{
-    Error, Store,
-    commit::RequestResult,
-    idempotency::{Request, StoredRequest, stored_request},
-    rows::Key,
-};
+use super::{Error, Store, commit::RequestResult};
 use crate::{
-    model::{RequestId, Seq, SessionKey, command::Idempotency},
+    model::{Seq, SessionKey, command::Idempotency},
     session::{
         Session,
         revision::{self, NewRevision},
@@ -34,19 +29,5 @@ impl Store {
         let update = |session: &Session| revision::update(session, new);
         let updated = self.change_for(key, (idempotency, RequestResult::Text(&led)), new.new.estimator, update).await?;
         Ok(updated.map(|session| Updated { revision: session.revision, last_seq: session.last_seq() }))
-    }
-
-    /// Stores a request that changed nothing, and reads the first request with its key.
-    pub async fn store_request_result(
-        &self,
-        key: &SessionKey,
-        idempotency: &Idempotency,
-        result: &str,
-    ) -> Result<Option<StoredRequest>, Error> {
-        let key = Key::from(key);
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let known = Request::new(&key, request, &idempotency.hash, result);
-        let answers = self.database.transact(&[known.increment_version(), known.insert(), known.read()]).await?;
-        answers.last().and_then(|rows| rows.first()).map(stored_request).transpose()
     }
 }

@@ -5,9 +5,9 @@ use std::{sync::LazyLock, time::Duration};
 
 use super::{
     AdmittedAt, Error, Store,
-    blob::{BLOB, Blob, blob},
+    blob::{Blob, blob},
     idempotency::{StoredRequest, stored_request},
-    named_parameters::Named,
+    named_parameters::{self, Named},
     pipeline::{Param, Query},
 };
 use crate::model::{BlobId, RequestId, TenantId, command::Idempotency};
@@ -39,8 +39,7 @@ pub enum UploadOutcome {
 }
 
 static WRITE: LazyLock<Named> = named_alone!("sql/upload/write.sql");
-static REMEMBER: LazyLock<Named> = named_alone!("sql/upload/remember.sql");
-static DESCRIBE: LazyLock<Named> = named_alone!("sql/upload/describe.sql");
+static KEEP: LazyLock<Vec<Named>> = named!["sql/upload/keep.sql"];
 static SWEEP: LazyLock<Named> = named_alone!("sql/upload/sweep.sql");
 
 impl Store {
@@ -77,47 +76,22 @@ impl Store {
         arrived: &CompletedUpload<'_>,
         idempotency: &Idempotency,
     ) -> Result<UploadOutcome, Error> {
-        const KEEP: &str = "-- store::upload::keep_upload (keep)
-            update blob_chunks set blob_id = $2 where tenant_id = $1 and blob_id = $3
-               and exists (select 1 from blobs where tenant_id = $1 and blob_id = $2)
-               and not exists (select 1 from blob_chunks where tenant_id = $1 and blob_id = $2)";
-        const KNOWN: &str = "-- store::upload::keep_upload (known)
-            select req_hash, result from idempotency where tenant_id = $1 and session_id = '' and request_id = $2";
         let CompletedUpload { upload, chunks, id, media_type, bytes } = arrived;
         let tenant = tenant.as_str();
-        let upload = upload.as_str();
-        let blob_id = id.as_str();
         let size = i64::try_from(*bytes).unwrap_or(i64::MAX);
-        let chunks = i64::from(*chunks);
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
         let hash = &idempotency.hash;
-        let known_at = AdmittedAt::current();
-        let remember = REMEMBER.query(&[
-            ("tenant", &tenant as Param<'_>),
-            ("blob", &blob_id),
-            ("request_id", &request),
-            ("request_hash", hash),
-            ("known_at", &known_at),
-        ])?;
-        let describe = DESCRIBE.query(&[
-            ("tenant", &tenant as Param<'_>),
-            ("blob", &blob_id),
+        let values: [(&str, Param<'_>); 9] = [
+            ("tenant", &tenant),
+            ("blob", &id.as_str()),
             ("media_type", media_type),
             ("bytes", &size),
-            ("upload", &upload),
-            ("chunks", &chunks),
-            ("request_id", &request),
+            ("upload", &upload.as_str()),
+            ("chunks", &i64::from(*chunks)),
+            ("request_id", &idempotency.request.as_ref().map(RequestId::as_str)),
             ("request_hash", hash),
-            ("known_at", &known_at),
-        ])?;
-        let queries = [
-            remember,
-            describe,
-            Query::new(KEEP, vec![&tenant as Param<'_>, &blob_id, &upload]),
-            Query::new(DISCARD, vec![&tenant as Param<'_>, &upload]),
-            Query::new(KNOWN, vec![&tenant as Param<'_>, &request]),
-            Query::new(BLOB, vec![&tenant as Param<'_>, &blob_id]),
+            ("known_at", &AdmittedAt::current()),
         ];
+        let queries = named_parameters::queries(&KEEP, &values)?;
         let answers = self.database.transact(&queries).await?;
         let [.., known, found] = answers.as_slice() else {
             return Err(Error::Corrupt("a transaction returned too few results".to_owned()));

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Error, Store, commit::RequestResult, named_parameters::Named, pipeline::Param, row::get, rows::Key};
+use super::{Error, Store, commit::RequestResult, named_parameters::Named, row::get};
 use crate::{
     model::{MessageId, Seq, SessionKey, command::Idempotency},
     session::{
@@ -31,14 +31,7 @@ impl Store {
         key: &SessionKey,
         message: &MessageId,
     ) -> Result<Option<TranscriptDistance>, Error> {
-        let key = Key::from(key);
-        let rows = self
-            .database
-            .read_named(
-                &SINCE,
-                &[("tenant", &key.tenant as Param<'_>), ("session", &key.session), ("message", &message.as_str())],
-            )
-            .await?;
+        let rows = self.database.read_named_in(key, &SINCE, &[("message", &message.as_str())]).await?;
         let since = |row| {
             Ok(TranscriptDistance {
                 version: get(row, "behind")?,

@@ -20,12 +20,12 @@ pub enum WriteOutcome {
     Fenced,
 }
 
-/// The outcome of a write under a fence that may also depend on concurrent writes.
+/// The outcome of a write that also depends on what the owner has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConditionalWriteOutcome {
+pub enum ConditionalWriteOutcome {
     Applied(Ack),
-    /// The fence is valid, but a condition was not met. Nothing was written.
-    Refused,
+    /// What was read has changed: read again. Nothing was written.
+    Stale,
     /// Another owner has the session.
-    Gone,
+    Fenced,
 }

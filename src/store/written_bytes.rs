@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::Error;
@@ -12,62 +12,47 @@ use crate::model::TenantId;
 /// Written bytes by tenant. Only followed tenants are counted.
 #[derive(Debug, Clone, Default)]
 pub struct WrittenBytes {
-    by_tenant: Arc<RwLock<HashMap<TenantId, i64>>>,
+    by_tenant: Arc<Mutex<HashMap<TenantId, i64>>>,
 }
 
 impl WrittenBytes {
     /// Starts to count what is written for a tenant.
     pub fn follow(&self, tenant: &TenantId) {
-        if !self.follows(tenant) {
-            self.write(|all| {
-                all.entry(tenant.clone()).or_default();
-            });
-        }
+        self.lock().entry(tenant.clone()).or_default();
     }
 
     /// Stops counting for a tenant.
     pub fn forget(&self, tenant: &TenantId) {
-        self.write(|all| {
-            all.remove(tenant);
-        });
+        self.lock().remove(tenant);
     }
 
     /// Whether a tenant's bytes are counted.
     pub(super) fn follows(&self, tenant: &TenantId) -> bool {
-        let all = self.by_tenant.read();
-        let all = all.unwrap_or_else(PoisonError::into_inner);
-        all.contains_key(tenant)
+        self.lock().contains_key(tenant)
     }
 
     /// Adds bytes. A negative number corrects the count.
     pub fn add(&self, tenant: &TenantId, bytes: i64) {
-        self.write(|all| {
-            if let Some(written) = all.get_mut(tenant) {
-                *written = written.saturating_add(bytes);
-            }
-        });
+        if let Some(written) = self.lock().get_mut(tenant) {
+            *written = written.saturating_add(bytes);
+        }
     }
 
     /// Returns the bytes of a tenant that are not reported yet.
     pub fn of(&self, tenant: &TenantId) -> i64 {
-        let all = self.by_tenant.read();
-        let all = all.unwrap_or_else(PoisonError::into_inner);
-        all.get(tenant).copied().unwrap_or_default()
+        self.lock().get(tenant).copied().unwrap_or_default()
     }
 
     /// Returns the bytes of all tenants, to be reported and then subtracted with [`Self::add`].
     pub fn unreported(&self) -> Vec<(TenantId, i64)> {
-        let all = self.by_tenant.read();
-        let all = all.unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> =
-            all.iter().filter(|(_, bytes)| **bytes != 0).map(|(tenant, bytes)| (tenant.clone(), *bytes)).collect();
+        let mut all: Vec<_> = self.lock().iter().map(|(tenant, bytes)| (tenant.clone(), *bytes)).collect();
+        all.retain(|(_, bytes)| *bytes != 0);
         all.sort_unstable();
         all
     }
 
-    fn write(&self, change: impl FnOnce(&mut HashMap<TenantId, i64>)) {
-        let mut all = self.by_tenant.write().unwrap_or_else(PoisonError::into_inner);
-        change(&mut all);
+    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, i64>> {
+        self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

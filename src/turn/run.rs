@@ -38,8 +38,7 @@ use crate::{
         self,
         grant::Grant,
         owned::{OwnedTurn, Revision, VisibleTranscript},
-        step::BeginStepOutcome,
-        written::{Ack, WriteOutcome},
+        written::{Ack, ConditionalWriteOutcome, WriteOutcome},
     },
     turn::{
         Error,
@@ -314,12 +313,12 @@ impl Run<'_> {
             size_offset: size.offset(),
         };
         match self.engine.store.begin_step(self.key, self.turn_fence(), &step).await? {
-            BeginStepOutcome::Applied(ack) => {
+            ConditionalWriteOutcome::Applied(ack) => {
                 self.conflicts = 0;
                 self.apply_written(WriteOutcome::Applied(ack))
             }
-            BeginStepOutcome::Fenced => self.apply_written(WriteOutcome::Fenced),
-            BeginStepOutcome::Stale => {
+            ConditionalWriteOutcome::Fenced => self.apply_written(WriteOutcome::Fenced),
+            ConditionalWriteOutcome::Stale => {
                 self.conflicts += 1;
                 Ok(Flow::Continue)
             }

@@ -4,12 +4,9 @@
 use std::time::Duration;
 
 use contextd::{
-    model::{MessageId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
+    model::{Delivery, MessageId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{self, CancelCause, CancelOutcome, ToolCallCancelReason, event::Payload},
-    store::{
-        event_page::EventPageLimits,
-        queue::{Delivery, NewQueued},
-    },
+    store::{event_page::EventPageLimits, queue::NewQueued},
 };
 use serde_json::json;
 use tonic::{Code, Status, Streaming};

@@ -20,6 +20,8 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
 
+use crate::harness::scratch::scratch;
+
 /// The line that the helper test below prints when its server runs.
 const HOLDING: &str = "holding";
 /// Variable with the contextd program that guards the server.
@@ -568,12 +570,12 @@ async fn the_log_of_a_server_that_fails_to_start_is_quoted() {
 async fn scratch_servers_get_a_slot_each_and_reuse_it_empty() {
     let place = Place::new();
     let parent = place.root.path();
-    let first = Postgres::scratch(parent, place.settings()).await.unwrap();
+    let first = scratch(parent, place.settings()).await.unwrap();
     connect(&first.config("contextd")).await.batch_execute("create database left_over is_template true").await.unwrap();
-    let second = Postgres::scratch(parent, place.settings()).await.unwrap();
+    let second = scratch(parent, place.settings()).await.unwrap();
     assert_ne!(first.socket_dir(), second.socket_dir());
     drop((first, second));
-    let again = Postgres::scratch(parent, place.settings()).await.unwrap();
+    let again = scratch(parent, place.settings()).await.unwrap();
     let left = "select count(*)::text from pg_database where datname = 'left_over'";
     assert_eq!(text(&connect(&again.config("contextd")).await, left).await, "0");
     again.stop().await.unwrap();

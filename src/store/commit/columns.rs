@@ -1,376 +1,190 @@
-//! A session change as columns, which are the parameters of its commit.
+//! The statements that the commit of a change runs, and the values of their parameters.
 
-use jiff::Timestamp;
-
+use super::{
+    encoded_rows::{ConfigRow, EncodedRows},
+    values::Values,
+};
 use crate::{
     codec,
-    model::{CallId, Message, MessageId, RequestId, TenantId, TurnId, UsagePurpose, UsageTotals, event::WaitsFor},
+    model::{CompactionId, Delivery, MessageId, RequestId, TurnId, event::WaitsFor},
     session::{
         Session,
-        change::{AnchorTime, AnswerKind, Change, ClosedBy, ClosedCall, RequestedCall, TurnChange, TurnRow},
-        new_calls::{Batch, CallHandling, NewCall},
+        change::{AnchorTime, AnswerKind, Change, ClosedBy, ModelUsage, RequestedCall, TurnChange},
+        compaction_rows::{CompactionChange, Replacement},
+        counters::TokenCounters,
+        import_rows::ImportRows,
+        mark_rows::{Mark, Marks, PartPosition},
+        new_calls::{Batch, CallHandling},
+        queue_rows::{NewQueuedMessage, QueueChange, QueueEnd, Withdrawal},
     },
     store::{
-        anchor::AnchorColumns,
-        commit::{
-            compaction_columns::CompactionColumns,
-            config_columns::ConfigColumns,
-            event_columns::EventColumns,
-            fork_columns::ForkColumns,
-            import_columns::ImportColumns,
-            mark_columns::MarkColumns,
-            queue_columns::QueueColumns,
-            recent_events::{self, ReferencedContent},
-        },
-        counters::CounterColumns,
-        pipeline::Param,
-        recent_events::RecentEvent,
-        row::{ended_number, state_number},
-        rows::{MessageColumns, PartColumns, signed},
+        number::Number as _,
+        queue_status,
+        row::{ended_number, signed},
         seen::cancel_columns,
-        session_memory::StoredSize,
-        tool_call::{
-            ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, executor_number, requested_status,
-        },
+        tool_call::{ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, requested_status},
     },
 };
 
-/// All columns of a change.
-pub(super) struct Columns<'a> {
-    session: SessionColumns<'a>,
-    events: EventColumns,
-    messages: MessageColumns<'a>,
-    parts: PartColumns<'a>,
-    blobs: BlobColumns<'a>,
-    closed: ClosedColumns<'a>,
-    requested_calls: RequestedCallColumns<'a>,
-    calls: CallColumns<'a>,
-    new_turn: NewTurnColumns<'a>,
-    turn: TurnColumns<'a>,
-    queue: QueueColumns<'a>,
-    config: ConfigColumns<'a>,
-    marks: MarkColumns<'a>,
-    compactions: CompactionColumns<'a>,
-    imports: ImportColumns<'a>,
-    fork: ForkColumns<'a>,
-    described: Option<&'a str>,
-    description: &'a [u8],
-    is_use: bool,
-    creates: bool,
-    deletes: bool,
-    takes_back: bool,
+/// The values of a change of the session as it was read.
+pub(super) fn values<'a>(seen: &Session, change: &'a Change<'_>, encoded: &'a EncodedRows<'_>) -> Values<'a> {
+    let mut values = Values::default();
+    session(&mut values, change);
+    anchor(&mut values, change);
+    rows(&mut values, encoded);
+    calls(&mut values, change);
+    turn(&mut values, change, encoded);
+    queue(&mut values, &change.queue);
+    config(&mut values, change, encoded);
+    fork(&mut values, change);
+    marks(&mut values, change.marks);
+    imports(&mut values, change.imports);
+    moved_compaction(&mut values, seen, change);
+    compactions(&mut values, &change.compactions);
+    values
 }
 
-impl<'a> Columns<'a> {
-    /// The columns of a change to the session as it was read.
-    pub(super) fn new(tenant: &TenantId, seen: &'a Session, change: &'a Change<'_>) -> Self {
-        let (parts, blobs) = parts(change);
-        let (described, description) = change.host_model_call.unzip();
-        Self {
-            session: SessionColumns::from(change),
-            events: EventColumns::from(change),
-            messages: messages(change),
-            parts,
-            blobs,
-            closed: ClosedColumns::from(change.closed.as_slice()),
-            requested_calls: RequestedCallColumns::from(change.requested_calls.as_slice()),
-            calls: CallColumns::from(change.batch),
-            new_turn: NewTurnColumns::from(change.begins),
-            turn: TurnColumns::from(change),
-            queue: QueueColumns::from(&change.queue),
-            config: ConfigColumns::new(tenant, change.config),
-            marks: MarkColumns::from(change.marks),
-            compactions: CompactionColumns::new(seen, change),
-            imports: ImportColumns::from(change.imports),
-            fork: ForkColumns::from(change.fork),
-            described: described.map(MessageId::as_str),
-            description: description.unwrap_or_default(),
-            is_use: change.is_use,
-            creates: change.creates,
-            deletes: change.deletes,
-            takes_back: change.rolls_back,
-        }
+/// The session row.
+fn session<'a>(values: &mut Values<'a>, change: &'a Change<'_>) {
+    let session = &change.session;
+    values.run(if change.creates { &["new_run", "new_activity"] } else { &["session"] });
+    if change.is_use && !change.creates {
+        values.run(&["session_used"]);
     }
+    if change.deletes {
+        values.run(&["gone", "unlist", "last_epoch"]);
+    }
+    values.set("state", session.state.number());
+    values.set("new_epoch", session.fence.epoch);
+    values.set("new_op", session.fence.op);
+    values.set("written_by", session.written_by.as_deref());
+    values.set("new_owner", session.owner.as_deref());
+    values.set("takeovers", i16::try_from(session.takeovers).unwrap_or(i16::MAX));
+    let (cancel, cause, reason) = cancel_columns(session.cancel.as_ref());
+    values.set("cancel", cancel);
+    values.set("cancel_cause", cause);
+    values.set("cancel_reason", reason);
+    values.set("step", signed(session.step));
+    values.set("attempt", signed(session.attempt));
+    values.set("open_calls", signed(session.open_calls));
+    values.set("first_seq", change.first_seq().0);
+    values.set("next_seq", session.next_seq.0);
+    values.set("turn", change.turn_id.as_ref().map(TurnId::as_str));
+    values.set("new_turn", session.turn.as_ref().map(TurnId::as_str));
+    values.set("turn_ends_within", change.turn_ends_within.map(|within| within.as_secs_f64()));
+    values.set("context_version", session.context_version);
+    values.set("lease", change.lease.map(|lease| lease.as_secs_f64()));
+    values.set("wake_at", session.wake_at);
+    values.set("wake_within", change.wake_within.map(|within| within.as_secs_f64()));
+    values.set("growth", session.growth);
+    values.set("revision", session.revision);
+    let TokenCounters { messages, overhead, tokens, parts } = &session.counters;
+    values.set("ctx_messages", *messages);
+    values.set("ctx_overhead", *overhead);
+    values.set("ctx_tokens", tokens.as_slice());
+    values.set("ctx_parts", parts.as_slice());
 }
 
-impl Columns<'_> {
-    pub(super) fn values(&self) -> Vec<(&'static str, Param<'_>)> {
-        let mut values = self.session.values();
-        values.extend(self.events.values());
-        values.extend(self.messages.values());
-        values.extend(self.parts.values());
-        values.extend(self.blobs.values());
-        values.extend(self.closed.values());
-        values.extend(self.requested_calls.values());
-        values.extend(self.calls.values());
-        values.extend(self.new_turn.values());
-        values.extend(self.turn.values());
-        values.extend(self.queue.values());
-        values.extend(self.config.values());
-        values.extend(self.marks.values());
-        values.extend(self.compactions.values());
-        values.extend(self.imports.values());
-        values.extend(self.fork.values());
-        values.extend([("described", &self.described as Param<'_>), ("description", &self.description)]);
-        values
-    }
+/// The last measured call, in the session row.
+fn anchor<'a>(values: &mut Values<'a>, change: &'a Change<'_>) {
+    let anchor = change.session.anchor.as_ref();
+    values.set("anchor_model", anchor.map(|it| it.model.as_str()));
+    values.set("anchor_version", anchor.map(|it| it.version));
+    values.set("anchor_input", anchor.map(|it| signed(it.input)));
+    values.set("anchor_output", anchor.map(|it| signed(it.output)));
+    values.set("anchor_tokens", anchor.map(|it| it.estimated_at_anchor));
+    values.set("anchor_cached", anchor.map(|it| signed(it.cached)));
+    values.set("anchor_estimated", anchor.map(|it| signed(it.estimated)));
+    values.set("anchor_basis", anchor.map(|it| it.basis.number()));
+    let (measured, measured_at) = match change.anchor_time {
+        AnchorTime::Now => (true, None),
+        AnchorTime::At(at) => (false, Some(at)),
+        AnchorTime::AsBefore => (false, None),
+    };
+    values.set("measured", measured);
+    values.set("measured_at", measured_at);
+}
 
-    /// Adds the events of this change, and the messages and results they refer to, as a reader sees them after the
-    /// commit at `at`.
-    pub(super) fn add_events(
-        &self,
-        recent: &mut Vec<RecentEvent>,
-        change: &Change<'_>,
-        refers: ReferencedContent<'_>,
-        (at, totals): (Timestamp, Option<UsageTotals>),
-    ) {
-        let events = self.events.stored(change.turn_id.as_ref(), at, totals);
-        recent_events::add(recent, change, events, refers, |id| {
-            (self.messages.info_bytes(id) + self.parts.bytes_of(id)) as u64
+/// Events, messages, parts, and references of parts to blobs.
+fn rows<'a>(values: &mut Values<'a>, encoded: &'a EncodedRows<'_>) {
+    values
+        .rows(&["events"], &encoded.events)
+        .column("event_kinds", |row| row.event.kind)
+        .column("event_payloads", |row| row.event.payload.as_slice())
+        .column("event_sizes", |row| row.size)
+        .column("event_steps", |row| signed(row.at.step))
+        .column("event_attempts", |row| signed(row.at.attempt))
+        .column("event_of_turn", |row| row.of_turn);
+    // Each reference with the number of its event, from 1.
+    let refs = (1..).zip(&encoded.events).flat_map(|(n, row)| row.event.refs.iter().map(move |id| (n, id.as_str())));
+    let (ref_events, refs): (Vec<i32>, Vec<&str>) = refs.unzip();
+    values.set("refs", refs);
+    values.set("ref_events", ref_events);
+    values
+        .rows(&["messages"], &encoded.messages)
+        .column("message_events", |row| signed(row.event + 1))
+        .column("message_ids", |row| row.id.as_str())
+        .column("message_roles", |row| row.role.number())
+        .column("message_steps", |row| signed(row.step))
+        .column("message_tokens", |row| signed(row.overhead))
+        .column("message_pinned", |row| row.pinned)
+        .column("message_summaries", |row| row.is_summary)
+        .column("message_times", |row| row.created_at)
+        .column("message_behind", |row| row.version_before)
+        .column("message_infos", |row| row.info.as_slice());
+    values
+        .rows(&["parts"], &encoded.parts)
+        .column("part_messages", |part| part.message.as_str())
+        .column("part_positions", |part| part.position)
+        .column("part_kinds", |part| part.row.kind.as_str())
+        .column("part_calls", |part| part.row.call.as_deref())
+        .column("part_names", |part| part.row.name.as_deref())
+        .column("part_outcomes", |part| part.row.outcome)
+        .column("part_bodies", |part| part.row.body.as_str())
+        .column("part_rests", |part| part.row.rest.as_deref())
+        .column("part_tokens", |part| signed(part.size.tokens))
+        .column("part_categories", |part| part.size.category.number());
+    values
+        .rows(&["media"], &encoded.blobs)
+        .column("blobs", |it| it.blob.as_str())
+        .column("blob_messages", |it| it.message.as_str())
+        .column("blob_positions", |it| it.position);
+}
+
+/// Tool calls that are closed, requested or made.
+fn calls<'a>(values: &mut Values<'a>, change: &'a Change<'_>) {
+    values
+        .rows(&["close_calls"], &change.closed)
+        .column("closed_calls", |closed| closed.call.as_str())
+        .column("closed_statuses", |closed| closed_status(closed.closed_by))
+        .column("hashes", |closed| match closed.closed_by {
+            ClosedBy::Answer(answer) => Some(answer.hash.as_str()),
+            ClosedBy::Synthetic(_) => None,
         });
-    }
-
-    /// Sizes in bytes of what the change writes, including these messages.
-    pub(super) fn written_bytes(&self, messages: &[Message]) -> StoredSize {
-        let ids = messages.iter().map(|message| message.id.as_str());
-        StoredSize {
-            messages: ids.map(|id| self.messages.info_bytes(id) + self.parts.content_bytes(id)).sum(),
-            config: self.config.bytes(),
-            request: self.new_turn.asked.len() + self.turn.request.as_ref().map_or(0, Vec::len),
-        }
-    }
-
-    /// Size in bytes of the result of a call.
-    pub(super) fn result_bytes(&self, call: &CallId) -> usize {
-        self.parts.content_bytes(call.as_str())
-    }
-
-    /// Whether the named statement has something to write.
-    pub(super) fn need(&self, statement: &str) -> bool {
-        match statement {
-            "events" => !self.events.is_empty(),
-            "messages" => !self.messages.is_empty(),
-            "parts" => !self.parts.is_empty(),
-            "media" => !self.blobs.ids.is_empty(),
-            "close_calls" => !self.closed.calls.is_empty(),
-            "ask_calls" => !self.requested_calls.calls.is_empty(),
-            "new_calls" => !self.calls.ids.is_empty(),
-            "turn" => self.turn.changes,
-            "session" => !self.creates,
-            "new_run" | "new_activity" => self.creates,
-            "new_session" => self.creates && !self.fork.is_fork || self.fork.opens,
-            "spend" => self.turn.totals.calls > 0,
-            "session_used" => self.is_use && !self.creates,
-            "new_turn" => self.new_turn.begins,
-            "message_info" => self.described.is_some(),
-            "toolset" | "revision" => self.config.changes,
-            "gone" | "unlist" | "last_epoch" => self.deletes,
-            "void" => self.takes_back,
-            name => {
-                let queue = self.queue.need(name);
-                let marks = queue.or_else(|| self.marks.need(name));
-                let compactions = marks.or_else(|| self.compactions.need(name));
-                let imports = compactions.or_else(|| self.imports.need(name));
-                imports.or_else(|| self.fork.need(name)).unwrap_or(true)
-            }
-        }
-    }
-}
-
-struct SessionColumns<'a> {
-    state: i16,
-    epoch: i64,
-    op: i64,
-    written_by: Option<&'a str>,
-    owner: Option<&'a str>,
-    takeovers: i16,
-    cancel: (i16, i16, &'a str),
-    step: i32,
-    attempt: i32,
-    open_calls: i32,
-    next_seq: i64,
-    counters: CounterColumns<'a>,
-    about: Option<&'a str>,
-    turn: Option<&'a str>,
-    turn_ends_within: Option<f64>,
-    context_version: i64,
-    lease: Option<f64>,
-    wake_at: Option<Timestamp>,
-    wake_within: Option<f64>,
-    anchor: AnchorColumns<'a>,
-    measured: bool,
-    measured_at: Option<Timestamp>,
-    growth: Option<f64>,
-    revision: i64,
-}
-
-impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
-    fn from(change: &'a Change<'_>) -> Self {
-        let session = &change.session;
-        Self {
-            state: state_number(session.state),
-            epoch: session.fence.epoch,
-            op: session.fence.op,
-            written_by: session.written_by.as_deref(),
-            owner: session.owner.as_deref(),
-            takeovers: i16::try_from(session.takeovers).unwrap_or(i16::MAX),
-            cancel: cancel_columns(session.cancel.as_ref()),
-            step: signed(session.step),
-            attempt: signed(session.attempt),
-            open_calls: signed(session.open_calls),
-            next_seq: session.next_seq.0,
-            counters: CounterColumns::from(&session.counters),
-            about: change.turn_id.as_ref().map(TurnId::as_str),
-            turn: session.turn.as_ref().map(TurnId::as_str),
-            turn_ends_within: change.turn_ends_within.map(|within| within.as_secs_f64()),
-            context_version: session.context_version,
-            lease: change.lease.map(|lease| lease.as_secs_f64()),
-            wake_at: session.wake_at,
-            wake_within: change.wake_within.map(|within| within.as_secs_f64()),
-            anchor: AnchorColumns::from(session.anchor.as_ref()),
-            measured: change.anchor_time == AnchorTime::Now,
-            measured_at: match change.anchor_time {
-                AnchorTime::At(at) => Some(at),
-                AnchorTime::AsBefore | AnchorTime::Now => None,
-            },
-            growth: session.growth,
-            revision: session.revision,
-        }
-    }
-}
-
-impl SessionColumns<'_> {
-    fn values(&self) -> Vec<(&'static str, Param<'_>)> {
-        let (cancel, cause, reason) = &self.cancel;
-        let mut values = self.anchor.values().to_vec();
-        values.extend(self.counters.values());
-        values.extend([
-            ("state", &self.state as Param<'_>),
-            ("new_epoch", &self.epoch),
-            ("new_op", &self.op),
-            ("written_by", &self.written_by),
-            ("new_owner", &self.owner),
-            ("takeovers", &self.takeovers),
-            ("cancel", cancel),
-            ("cancel_cause", cause),
-            ("cancel_reason", reason),
-            ("step", &self.step),
-            ("attempt", &self.attempt),
-            ("open_calls", &self.open_calls),
-            ("next_seq", &self.next_seq),
-            ("turn", &self.about),
-            ("new_turn", &self.turn),
-            ("turn_ends_within", &self.turn_ends_within),
-            ("context_version", &self.context_version),
-            ("lease", &self.lease),
-            ("wake_at", &self.wake_at),
-            ("wake_within", &self.wake_within),
-            ("measured", &self.measured),
-            ("measured_at", &self.measured_at),
-            ("growth", &self.growth),
-            ("revision", &self.revision),
-        ]);
+    values
+        .rows(&["ask_calls"], &change.requested_calls)
+        .column("asked_calls", |RequestedCall { call, .. }| call.as_str())
+        .column("asked_statuses", |RequestedCall { waits_for, .. }| requested_status(*waits_for))
+        .column("edits", |RequestedCall { edited, .. }| edited.as_deref());
+    if let Some(Batch { message, results, calls }) = change.batch {
+        values.set("calls_message", message.as_str());
+        values.set("results_message", results.as_str());
+        values.set("call_ords", (0..signed(calls.len())).collect::<Vec<i32>>());
         values
+            .rows(&["new_calls"], calls)
+            .column("call_ids", |call| call.id.as_str())
+            .column("call_names", |call| call.name.as_str())
+            .column("call_parts", |call| signed(call.part))
+            .column("call_timeouts", |call| call.timeout.as_secs_f64())
+            .column("call_executors", |call| call.executor.number())
+            .column("call_statuses", |call| new_status(&call.handling))
+            .column("call_closed", |call| !call.handling.is_open())
+            .column("call_requests", |call| later_request(&call.handling));
     }
 }
 
-/// The blobs that parts refer to, by message and position of the part.
-#[derive(Default)]
-struct BlobColumns<'a> {
-    ids: Vec<String>,
-    messages: Vec<&'a str>,
-    positions: Vec<i32>,
-}
-
-impl<'a> BlobColumns<'a> {
-    fn push(&mut self, message: &'a str, position: i32, blob: &str) {
-        self.ids.push(blob.to_owned());
-        self.messages.push(message);
-        self.positions.push(position);
-    }
-
-    fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [("blobs", &self.ids), ("blob_messages", &self.messages), ("blob_positions", &self.positions)]
-    }
-}
-
-/// The parts of a change: those of its rows, and the results of the calls it closes.
-fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
-    let mut parts = PartColumns::default();
-    let mut blobs = BlobColumns::default();
-    if let Some(rows) = change.rows {
-        parts.add(rows);
-    }
-    for (message, position, blob) in parts.media() {
-        blobs.push(message, position, blob);
-    }
-    for closed in &change.closed {
-        let position = signed(closed.position);
-        match closed.closed_by {
-            ClosedBy::Answer(answer) => {
-                for blob in &answer.blobs {
-                    blobs.push(closed.message.as_str(), position, blob.as_str());
-                }
-            }
-            ClosedBy::Synthetic(_) => {}
-        }
-        parts.push((&closed.message, position), &closed.result());
-    }
-    for ((message, position), blob) in change.imports.map_or(&[][..], |it| it.blobs) {
-        let position = i32::try_from(*position).unwrap_or(i32::MAX);
-        blobs.push(message.as_str(), position, blob.as_str());
-    }
-    if let Some(joining) = change.queue.added {
-        for (position, blob) in (1..).zip(joining.blobs) {
-            blobs.push(joining.message.as_str(), position, blob);
-        }
-    }
-    (parts, blobs)
-}
-
-/// The messages of a change: those of its rows, and the message that holds tool results.
-fn messages<'a>(change: &'a Change<'_>) -> MessageColumns<'a> {
-    let mut messages = MessageColumns::default();
-    if let Some(rows) = change.rows {
-        messages.add(rows, change.imports.map(|imported| imported.version_before));
-    }
-    if let Some((at, message)) = &change.message {
-        let before = change.rows.map_or(0, |rows| rows.events.len());
-        messages.results(before + at, message);
-    }
-    messages
-}
-
-#[derive(Default)]
-struct ClosedColumns<'a> {
-    calls: Vec<&'a str>,
-    statuses: Vec<i16>,
-    hashes: Vec<Option<&'a str>>,
-}
-
-impl<'a> From<&'a [ClosedCall<'_>]> for ClosedColumns<'a> {
-    fn from(closed: &'a [ClosedCall<'_>]) -> Self {
-        let mut columns = Self::default();
-        for ClosedCall { call, closed_by: with, .. } in closed {
-            columns.calls.push(call.as_str());
-            columns.statuses.push(closed_status(with));
-            columns.hashes.push(match with {
-                ClosedBy::Answer(answer) => Some(&answer.hash),
-                ClosedBy::Synthetic(_) => None,
-            });
-        }
-        columns
-    }
-}
-
-impl ClosedColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [("closed_calls", &self.calls), ("closed_statuses", &self.statuses), ("hashes", &self.hashes)]
-    }
-}
-
-fn closed_status(with: &ClosedBy<'_>) -> i16 {
-    match with {
+fn closed_status(closed_by: ClosedBy<'_>) -> i16 {
+    match closed_by {
         ClosedBy::Synthetic(_) => CANCELLED,
         ClosedBy::Answer(answer) => match answer.kind {
             AnswerKind::Result { edited: _ } => ANSWERED,
@@ -380,87 +194,8 @@ fn closed_status(with: &ClosedBy<'_>) -> i16 {
     }
 }
 
-#[derive(Default)]
-struct RequestedCallColumns<'a> {
-    calls: Vec<&'a str>,
-    statuses: Vec<i16>,
-    edits: Vec<Option<&'a str>>,
-}
-
-impl<'a> From<&'a [RequestedCall]> for RequestedCallColumns<'a> {
-    fn from(asked: &'a [RequestedCall]) -> Self {
-        let mut columns = Self::default();
-        for RequestedCall { call, waits_for, edited } in asked {
-            columns.calls.push(call.as_str());
-            columns.statuses.push(requested_status(*waits_for));
-            columns.edits.push(edited.as_deref());
-        }
-        columns
-    }
-}
-
-impl RequestedCallColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [("asked_calls", &self.calls), ("asked_statuses", &self.statuses), ("edits", &self.edits)]
-    }
-}
-
-#[derive(Default)]
-struct CallColumns<'a> {
-    ids: Vec<&'a str>,
-    names: Vec<&'a str>,
-    parts: Vec<i32>,
-    ords: Vec<i32>,
-    timeouts: Vec<f64>,
-    executors: Vec<i16>,
-    statuses: Vec<i16>,
-    closed: Vec<bool>,
-    requests: Vec<Option<Vec<u8>>>,
-    message: &'a str,
-    results: &'a str,
-}
-
-impl<'a> From<Option<&'a Batch>> for CallColumns<'a> {
-    fn from(batch: Option<&'a Batch>) -> Self {
-        let Some(Batch { message, results, calls }) = batch else {
-            return Self::default();
-        };
-        let mut columns = Self { message: message.as_str(), results: results.as_str(), ..Self::default() };
-        for (ord, NewCall { id, name, part, handling: fate, timeout, executor }) in (0..).zip(calls) {
-            columns.ids.push(id.as_str());
-            columns.names.push(name);
-            columns.parts.push(i32::try_from(*part).unwrap_or(i32::MAX));
-            columns.ords.push(ord);
-            columns.timeouts.push(timeout.as_secs_f64());
-            columns.executors.push(executor_number(*executor));
-            columns.statuses.push(new_status(fate));
-            columns.closed.push(!fate.is_open());
-            columns.requests.push(later_request(fate));
-        }
-        columns
-    }
-}
-
-impl CallColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 11] {
-        [
-            ("call_ids", &self.ids),
-            ("call_names", &self.names),
-            ("call_parts", &self.parts),
-            ("call_ords", &self.ords),
-            ("call_timeouts", &self.timeouts),
-            ("call_executors", &self.executors),
-            ("call_statuses", &self.statuses),
-            ("call_closed", &self.closed),
-            ("call_requests", &self.requests),
-            ("calls_message", &self.message),
-            ("results_message", &self.results),
-        ]
-    }
-}
-
-fn new_status(fate: &CallHandling) -> i16 {
-    match fate {
+fn new_status(handling: &CallHandling) -> i16 {
+    match handling {
         CallHandling::Requested(WaitsFor::Result { .. }) => REQUESTED,
         CallHandling::Later { waits_for: WaitsFor::Result { .. }, .. } => WAITING,
         CallHandling::Requested(WaitsFor::Approval) | CallHandling::Later { waits_for: WaitsFor::Approval, .. } => {
@@ -471,104 +206,223 @@ fn new_status(fate: &CallHandling) -> i16 {
 }
 
 /// The encoded request event of a call that waits for an earlier call.
-fn later_request(fate: &CallHandling) -> Option<Vec<u8>> {
-    match fate {
+fn later_request(handling: &CallHandling) -> Option<Vec<u8>> {
+    match handling {
         CallHandling::Later { waits_for: _, request } => Some(codec::event::encode(request).payload),
         CallHandling::Requested(_) | CallHandling::NotRun => None,
     }
 }
 
-struct TurnColumns<'a> {
-    changes: bool,
-    step_count: Option<i32>,
-    final_message: Option<&'a str>,
-    request: Option<Vec<u8>>,
-    model_from_now: Option<&'a str>,
-    state: Option<i16>,
-    outcome: Option<Vec<u8>>,
-    last_seq: Option<i64>,
-    purpose: i16,
-    model: &'a str,
-    totals: UsageTotals,
+/// The row of the turn, and usage.
+fn turn<'a>(values: &mut Values<'a>, change: &'a Change<'_>, encoded: &'a EncodedRows<'_>) {
+    let TurnChange { step_count, final_message, request, end } = change.turn;
+    if change.turn_id.is_some() && (change.turn != TurnChange::default() || change.usage.is_some()) {
+        values.run(&["turn"]);
+    }
+    if change.rolls_back {
+        values.run(&["void"]);
+    }
+    values.set("step_count", step_count.map(signed));
+    values.set("final_message", final_message.map(MessageId::as_str));
+    values.set("turn_request", encoded.turn_request.as_deref());
+    values.set("turn_model", request.and_then(|request| request.model.as_deref()));
+    values.set("turn_state", end.map(|(ending, _)| ended_number(ending.state())));
+    values.set("outcome", end.map(|(ending, result)| codec::turn::encode_outcome(ending, result)));
+    values.set("turn_last_seq", change.seq_of_end().map(|seq| seq.0));
+    let totals = change.usage.map(|usage| usage.totals).unwrap_or_default();
+    values.set("calls", totals.calls);
+    values.set("input_tokens", totals.input);
+    values.set("output_tokens", totals.output);
+    values.set("reasoning_tokens", totals.reasoning);
+    values.set("cache_read_tokens", totals.cache_read);
+    values.set("cache_write_tokens", totals.cache_write);
+    if let Some(ModelUsage { purpose, model, totals }) = change.usage
+        && totals.calls > 0
+    {
+        values.run(&["spend"]);
+        values.set("purpose", purpose.number());
+        values.set("model", model);
+    }
+    if let (Some(row), Some(request)) = (change.begins, &encoded.new_request) {
+        values.run(&["new_turn"]);
+        values.set("asked_by", row.request_id.map(RequestId::as_str));
+        values.set("asked", request.as_slice());
+        values.set("asked_model", row.model);
+    }
+    if let Some((message, description)) = change.host_model_call {
+        values.run(&["message_info"]);
+        values.set("described", message.as_str());
+        values.set("description", description);
+    }
 }
 
-impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
-    fn from(change: &'a Change<'_>) -> Self {
-        let TurnChange { step_count, final_message, request, end } = change.turn;
-        let spent = change.usage;
-        let is_of_turn = change.turn_id.is_some();
-        Self {
-            changes: is_of_turn && (change.turn != TurnChange::default() || spent.is_some()),
-            step_count: step_count.map(signed),
-            final_message: final_message.map(|message| message.as_str()),
-            request: request.map(codec::turn::encode_request),
-            model_from_now: request.and_then(|request| request.model.as_deref()),
-            state: end.map(|(ending, _)| ended_number(ending.state())),
-            outcome: end.map(|(ending, result)| codec::turn::encode_outcome(ending, result)),
-            last_seq: change.seq_of_end().map(|seq| seq.0),
-            purpose: purpose_number(spent.map_or(UsagePurpose::Turn, |spent| spent.purpose)),
-            model: spent.map_or("", |spent| spent.model),
-            totals: spent.map(|spent| spent.totals).unwrap_or_default(),
+fn queue<'a>(values: &mut Values<'a>, change: &'a QueueChange<'_>) {
+    let QueueChange { added, removed, promoted_to_asap, cleared_turn_starts } = change;
+    if let Some(NewQueuedMessage { message, body, blobs: _, delivery, starts_turn, execute, ttl, request }) = added {
+        values.run(&["queued"]);
+        values.set("queued", message.as_str());
+        values.set("queued_body", *body);
+        values.set("queued_delivery", delivery.number());
+        values.set("starts_turn", *starts_turn);
+        values.set("from_execute", execute.is_some());
+        values.set("execute", *execute);
+        values.set("ttl", ttl.map(|ttl| ttl.as_secs_f64()));
+        values.set("queued_by", request.map(RequestId::as_str));
+    }
+    values
+        .rows(&["leave_queue"], removed)
+        .column("leaving", |it| it.message.as_str())
+        .column("leaving_statuses", |it| queue_end(&it.end).0)
+        .column("leaving_events", |it| signed(it.event))
+        .column("leaving_into", |it| queue_end(&it.end).1)
+        .column("drop_reasons", |it| queue_end(&it.end).2);
+    values.rows(&["hurry"], promoted_to_asap).column("hurried", MessageId::as_str);
+    values.set("asap", Delivery::Asap.number());
+    values.rows(&["calm"], cleared_turn_starts).column("calmed", MessageId::as_str);
+}
+
+/// The values of `queue.status`, `applied_to` and `drop_reason` of a message that leaves the queue.
+fn queue_end(end: &QueueEnd) -> (i16, Option<&str>, Option<i16>) {
+    match end {
+        QueueEnd::Applied(into) => (queue_status::APPLIED, Some(into.as_str()), None),
+        QueueEnd::Withdrawn(Withdrawal::Cancelled) => (queue_status::CANCELLED, None, None),
+        QueueEnd::Withdrawn(Withdrawal::Expired) => (queue_status::EXPIRED, None, None),
+        QueueEnd::Withdrawn(Withdrawal::Dropped(reason)) => (queue_status::DROPPED, None, Some(reason.number())),
+    }
+}
+
+/// The configuration of a new revision.
+fn config<'a>(values: &mut Values<'a>, change: &Change<'_>, encoded: &'a EncodedRows<'_>) {
+    let ttl = change.config.and_then(|new| new.config.ttl);
+    values.set("configures", change.config.is_some());
+    values.set("expires_after", ttl.map(|ttl| ttl.as_secs_f64()));
+    if let Some(ConfigRow { new, toolset, config, tools, found_by }) = &encoded.config {
+        values.run(&["toolset", "revision"]);
+        values.set("toolset", toolset.as_str());
+        values.set("config", config.as_slice());
+        values.set("tools", tools.as_slice());
+        values.set("tools_tokens", signed(new.tools_tokens));
+        values.set("tools_estimator", new.estimator);
+        values.set("labels", found_by.labels.as_slice());
+        values.set("title", found_by.title.as_deref());
+    }
+}
+
+/// The rows that a fork copies, and the row of a session that is listed from now on. A fork is listed when it is
+/// complete.
+fn fork<'a>(values: &mut Values<'a>, change: &'a Change<'_>) {
+    let fork = change.fork;
+    let opens = fork.is_some_and(|fork| fork.opens);
+    if opens || change.creates && fork.is_none() {
+        values.run(&["new_session"]);
+    }
+    if opens {
+        values.run(&["copy_compactions"]);
+    }
+    values.set("source", fork.map(|fork| fork.source.as_str()));
+    values.set("at", fork.map(|fork| fork.at.0));
+    values.set("is_hidden", fork.is_some_and(|fork| !fork.opens));
+    if let Some((after, up_to)) = fork.and_then(|fork| fork.copies) {
+        values.run(&["copy_messages", "copy_parts", "copy_prunes", "copy_blobs", "copy_calls"]);
+        values.set("copied_after", after.0);
+        values.set("copied_up_to", up_to.0);
+    }
+}
+
+/// Tool results that are pruned from the context, or restored to it.
+fn marks<'a>(values: &mut Values<'a>, marks: Option<Marks<'a>>) {
+    let Some(Marks { places, mark }) = marks else { return };
+    let statements: &[&'static str] = match mark {
+        Mark::Pruned { placeholder } => {
+            values.set("placeholder", signed(placeholder));
+            &["prune"]
+        }
+        Mark::Restored { pruned_at } => {
+            values.set("pruned_at", pruned_at.0);
+            &["past_prune", "restore"]
+        }
+    };
+    values.run(statements);
+    values
+        .rows(&[], places)
+        .column("marked_messages", |(message, _)| message.as_str())
+        .column("marked_positions", |(_, position)| signed(*position));
+}
+
+/// The calls in messages that a host appends. An empty message id means no result.
+fn imports<'a>(values: &mut Values<'a>, imports: Option<ImportRows<'a>>) {
+    let Some(ImportRows { calls, answers, .. }) = imports else { return };
+    let place =
+        |place: Option<&'a PartPosition>| place.map_or(("", 0), |(message, at)| (message.as_str(), signed(*at)));
+    values
+        .rows(&["import_calls"], calls)
+        .column("imported_calls", |call| call.id.as_str())
+        .column("imported_names", |call| call.name.as_str())
+        .column("imported_messages", |call| place(Some(&call.made)).0)
+        .column("imported_parts", |call| place(Some(&call.made)).1)
+        .column("imported_results", |call| place(call.answered.as_ref()).0)
+        .column("imported_positions", |call| place(call.answered.as_ref()).1);
+    values
+        .rows(&["import_answers"], answers)
+        .column("answered_calls", |(call, _)| call.as_str())
+        .column("answered_messages", |(_, answered)| place(Some(answered)).0)
+        .column("answered_positions", |(_, answered)| place(Some(answered)).1);
+}
+
+/// The running compaction, if it is rebased to the new version of the context.
+fn moved_compaction<'a>(values: &mut Values<'a>, seen: &Session, change: &'a Change<'_>) {
+    if let (Some(before), Some(running)) = (&seen.compaction, &change.session.compaction)
+        && before.id == running.id
+        && before.context_version != running.context_version
+    {
+        values.run(&["move_compaction"]);
+        values.set("moved_compaction", running.id.as_str());
+        values.set("moved_to", running.context_version);
+    }
+}
+
+/// Compactions that begin or end.
+fn compactions<'a>(values: &mut Values<'a>, changes: &'a [CompactionChange<'_>]) {
+    let mut reverted = Vec::new();
+    for change in changes {
+        match change {
+            CompactionChange::Begins { compaction, info, lease } => {
+                values.run(&["begin_compaction"]);
+                values.set("begun_compaction", compaction.as_str());
+                values.set("begun_info", *info);
+                values.set("compaction_lease", lease.as_secs_f64());
+            }
+            CompactionChange::Fails { compaction, info } => {
+                values.run(&["fail_compaction"]);
+                values.set("failed_compaction", compaction.as_str());
+                values.set("failed_info", *info);
+            }
+            CompactionChange::Applies { compaction, predecessor, replacement } => {
+                values.run(&["apply_compaction"]);
+                values.set("applied_compaction", compaction.as_str());
+                values.set("predecessor", predecessor.as_ref().map(CompactionId::as_str));
+                replaced(values, replacement);
+            }
+            CompactionChange::Reverts { compaction, at } => reverted.push((compaction.as_str(), at.0)),
         }
     }
-}
-
-/// The value of `usage_totals.purpose`.
-fn purpose_number(purpose: UsagePurpose) -> i16 {
-    match purpose {
-        UsagePurpose::Turn => 1,
-        UsagePurpose::Compaction => 2,
+    if let Some((_, at)) = reverted.last() {
+        values.run(&["revert_compactions"]);
+        values.set("reverted_at", *at);
+        values.set("reverted", reverted.iter().map(|(compaction, _)| *compaction).collect::<Vec<_>>());
     }
 }
 
-impl TurnColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 15] {
-        let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = &self.totals;
-        [
-            ("step_count", &self.step_count),
-            ("final_message", &self.final_message),
-            ("turn_request", &self.request),
-            ("turn_model", &self.model_from_now),
-            ("turn_state", &self.state),
-            ("outcome", &self.outcome),
-            ("turn_last_seq", &self.last_seq),
-            ("purpose", &self.purpose),
-            ("model", &self.model),
-            ("calls", calls),
-            ("input_tokens", input),
-            ("output_tokens", output),
-            ("reasoning_tokens", reasoning),
-            ("cache_read_tokens", cache_read),
-            ("cache_write_tokens", cache_write),
-        ]
-    }
-}
-
-/// The row of a new turn.
-#[derive(Default)]
-struct NewTurnColumns<'a> {
-    begins: bool,
-    asked_by: Option<&'a str>,
-    asked: Vec<u8>,
-    model: &'a str,
-}
-
-impl<'a> From<Option<TurnRow<'a>>> for NewTurnColumns<'a> {
-    fn from(row: Option<TurnRow<'a>>) -> Self {
-        let Some(TurnRow { request_id, request, model }) = row else {
-            return Self::default();
-        };
-        Self {
-            begins: true,
-            asked_by: request_id.map(RequestId::as_str),
-            asked: codec::turn::encode_request(request),
-            model,
-        }
-    }
-}
-
-impl NewTurnColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 3] {
-        [("asked_by", &self.asked_by), ("asked", &self.asked), ("asked_model", &self.model)]
-    }
+fn replaced<'a>(values: &mut Values<'a>, replacement: &'a Replacement<'_>) {
+    values.set("from_seq", replacement.from.0);
+    values.set("to_seq", replacement.to.0);
+    values.set("kept", replacement.kept.iter().map(|seq| seq.0).collect::<Vec<i64>>());
+    values.set("hides_pinned", replacement.hides_pinned);
+    values.set("summary", replacement.summary().map(MessageId::as_str));
+    let TokenCounters { messages, overhead, tokens, parts } = &replacement.shift;
+    values.set("applied_messages", *messages);
+    values.set("applied_overhead", *overhead);
+    values.set("applied_tokens", tokens.as_slice());
+    values.set("applied_parts", parts.as_slice());
+    values.set("applied_info", replacement.info);
 }

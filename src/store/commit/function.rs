@@ -7,7 +7,7 @@ use regex::{Captures, Regex};
 use tokio_postgres::types::{IsNull, Kind, ToSql, Type, private::BytesMut, to_sql_checked};
 
 use crate::store::{
-    named_parameters::{Named, WrongNames, by_place},
+    named_parameters::{WrongNames, by_place},
     pipeline::{Param, Query},
 };
 
@@ -15,19 +15,15 @@ use crate::store::{
 const WANTED: &str = "_wanted";
 /// A statement, from its name to its end.
 const STATEMENT: &str = r"(?s)'([a-z_]+)' = any \(_wanted\) then\n(.*?);\n";
-/// The clause with which a statement sets the function's output columns.
-const INTO: &str = r" into (tool_deadline|totals|enqueued_at)[a-z_, ]*";
 /// A value: an element of an array argument, or an argument.
 const VALUE: &str = r"\b(_[a-z]+)\[([0-9]+)\]|\b_([a-z0-9_]+)";
 /// The elements of an array argument: number and name of each.
 const HOLDS: &str = r"(_[a-z]+):((?: [0-9]+ [a-z_]+,?)+)";
 const ELEMENT: &str = r"[0-9]+ ([a-z_]+)";
-/// A named value.
-const NAMED: &str = r"\B:([a-z0-9_]+)";
 
 /// The parsed commit function.
 #[derive(Debug)]
-pub(in crate::store) struct Function {
+pub(super) struct Function {
     /// The query that calls it.
     sql: String,
     /// The index of each value: in the order of the arguments, and within an array argument in the order of its
@@ -36,15 +32,11 @@ pub(in crate::store) struct Function {
     /// Its arguments after the first.
     arguments: Vec<Taken>,
     statements: Vec<Statement>,
-    /// The type of each value.
-    types: HashMap<String, String>,
 }
 
 #[derive(Debug)]
 struct Statement {
     name: String,
-    /// The SQL text, with named values in place of arguments and elements.
-    text: String,
     /// The indexes of the values it uses.
     places: Vec<usize>,
 }
@@ -94,7 +86,6 @@ impl Function {
             (found[1].to_owned(), names.collect::<Vec<_>>())
         };
         let several: HashMap<String, Vec<String>> = captures(HOLDS, &comment).map(holds).collect();
-        let mut types = HashMap::new();
         let mut arguments = Vec::new();
         let function = within("create function ", "(");
         for argument in within("(\n", "\n)").split(',') {
@@ -105,25 +96,18 @@ impl Function {
                 continue;
             }
             let taken = if let Some(names) = several.get(name).cloned() {
-                let element = of.trim_end_matches("[]");
-                types.extend(names.iter().map(|name| (name.clone(), element.to_owned())));
-                Taken::Several(element_type(element), names)
+                Taken::Several(element_type(of.trim_end_matches("[]")), names)
             } else {
-                let name = name.trim_start_matches('_').to_owned();
-                types.insert(name.clone(), of.to_owned());
-                Taken::One(name)
+                Taken::One(name.trim_start_matches('_').to_owned())
             };
             arguments.push(taken);
         }
         let names = arguments.iter().flat_map(Taken::names).cloned();
         let places: HashMap<String, usize> = names.zip(0..).collect();
+        let place = |value: Captures<'_>| places.get(value_name(&value, &several)?).copied();
         let statement = |found: Captures<'_>| {
-            let text = replaced(VALUE, &found[2], |value| named(value, &several));
-            Statement {
-                name: found[1].to_owned(),
-                places: captures(NAMED, &text).filter_map(|name| places.get(&name[1]).copied()).collect(),
-                text,
-            }
+            let places = captures(VALUE, &found[2]).filter_map(place).collect();
+            Statement { name: found[1].to_owned(), places }
         };
         let statements = captures(STATEMENT, text).map(statement).collect();
         let all: Vec<String> = (1..=arguments.len() + 1).map(|n| format!("${n}")).collect();
@@ -132,25 +116,11 @@ impl Function {
             places,
             arguments,
             statements,
-            types,
         }
     }
 
-    /// Its statements as separate queries, so that their plans can be examined.
-    pub(in crate::store) fn alone(&self) -> Vec<Named> {
-        let typed = |found: &Captures<'_>| match self.types.get(&found[1]) {
-            Some(of) => format!("{}::{of}", &found[0]),
-            None => found[0].to_owned(),
-        };
-        let alone = |statement: &Statement| {
-            let text = replaced(INTO, &statement.text, |_| String::new());
-            let text = replaced(NAMED, &text, typed);
-            Named::new(&format!("-- store::commit::{}\n{text}", statement.name))
-        };
-        self.statements.iter().map(alone).collect()
-    }
-
-    /// The names of the wanted statements and the values they use. Values of other statements are null.
+    /// The names of the wanted statements and the values they use, each of which must be given. Values of other
+    /// statements are null.
     pub(super) fn arguments<'a>(
         &'a self,
         values: &[(&'static str, Param<'a>)],
@@ -166,8 +136,8 @@ impl Function {
         let mut all = given.into_iter().zip(needed);
         let mut value = |name: &String| match all.next() {
             Some((Some(value), true)) => Ok(Some(value)),
-            Some((Some(_), false)) => Ok(None),
-            Some((None, _)) | None => Err(WrongNames::Missing(name.clone())),
+            Some((_, false)) => Ok(None),
+            Some((None, true)) | None => Err(WrongNames::Missing(name.clone())),
         };
         let argument = |argument: &Taken| {
             Ok(match argument {
@@ -200,17 +170,15 @@ impl Function {
     }
 }
 
-/// The named value for an argument or an element of one.
-fn named(value: &Captures<'_>, several: &HashMap<String, Vec<String>>) -> String {
-    let name = match (value.get(1), value.get(2), value.get(3)) {
-        (Some(argument), Some(number), _) => several
-            .get(argument.as_str())
-            .zip(number.as_str().parse::<usize>().ok())
-            .and_then(|(names, number)| names.get(number.checked_sub(1)?))
-            .map(String::as_str),
+/// The name of a value: of an argument, or of an element of one.
+fn value_name<'n>(value: &'n Captures<'_>, several: &'n HashMap<String, Vec<String>>) -> Option<&'n str> {
+    match (value.get(1), value.get(2), value.get(3)) {
+        (Some(argument), Some(number), _) => {
+            let at = number.as_str().parse::<usize>().ok()?.checked_sub(1)?;
+            several.get(argument.as_str())?.get(at).map(String::as_str)
+        }
         (_, _, name) => name.map(|name| name.as_str()),
-    };
-    name.map_or_else(|| value[0].to_owned(), |name| format!(":{name}"))
+    }
 }
 
 /// The PostgreSQL type with this name.
@@ -233,20 +201,6 @@ fn captures<'t>(pattern: &str, text: &'t str) -> impl Iterator<Item = Captures<'
         Err(_) => Vec::new(), // cannot happen: the patterns above are valid
     };
     all.into_iter()
-}
-
-fn replaced(pattern: &str, text: &str, with: impl Fn(&Captures<'_>) -> String) -> String {
-    let mut replaced = String::new();
-    let mut from = 0;
-    for found in captures(pattern, text) {
-        let Some(whole) = found.get(0) else {
-            continue;
-        };
-        replaced.push_str(&text[from..whole.start()]);
-        replaced.push_str(&with(&found));
-        from = whole.end();
-    }
-    replaced + &text[from..]
 }
 
 /// A null of any type.
@@ -326,17 +280,14 @@ end $$;
 ";
 
     #[test]
-    fn the_text_says_what_it_is_called_with_and_which_statements_it_has() {
+    fn the_text_says_what_it_is_called_with_and_which_values_its_statements_use() {
         let function = Function::read(TEXT);
         assert_eq!(function.sql, "-- store::commit::commit\nselect * from take_1($1, $2, $3, $4)");
-        let alone: Vec<String> = function.alone().into_iter().map(|it| it.sql).collect();
-        assert_eq!(
-            alone,
-            [
-                "-- store::commit::one\n    insert into one select $1::text, $2::bigint, u.id from unnest($3::text[]) as u(id)\n    returning t.at",
-                "-- store::commit::two\n    delete from two where a = $1::text and n = $2::bigint",
-            ]
-        );
+        let places = |name: &str| function.places[name];
+        let statements: Vec<_> = function.statements.iter().map(|it| (it.name.as_str(), it.places.clone())).collect();
+        let expected =
+            [("one", vec![places("a"), places("n"), places("ids")]), ("two", vec![places("b"), places("n")])];
+        assert_eq!(statements, expected);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) struct ReferencedContent<'a> {
 pub(super) fn add(
     recent: &mut Vec<RecentEvent>,
     change: &Change<'_>,
-    events: Vec<StoredEvent>,
+    events: impl Iterator<Item = StoredEvent>,
     refers: ReferencedContent<'_>,
     bytes_of: impl Fn(&str) -> u64,
 ) {

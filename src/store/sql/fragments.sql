@@ -1,5 +1,13 @@
 -- Text that several statements share: `{name}` in a statement is replaced by the text that follows the name here.
 
+-- {active_tenants}
+-- Tenants with sessions, found one after another, each by one index lookup.
+with recursive tenants as (
+  (select a.tenant_id from session_activity a order by a.tenant_id limit 1)
+  union all
+  select (select a.tenant_id from session_activity a where a.tenant_id > t.tenant_id order by a.tenant_id limit 1)
+    from tenants t where t.tenant_id is not null)
+
 -- {all_after}
 (select n.*, n.seq as place from messages n
         where n.tenant_id = :tenant and n.session_id = :session and n.seq <= :at and n.seq > :place order by n.seq limit :limit)
@@ -159,6 +167,10 @@ exists (select 1 from queue q where q.tenant_id = :tenant and q.session_id = :se
 -- {pruned_seq_at}
 case when p.pruned_at_seq <= :at then p.pruned_at_seq else h.pruned_at_seq end
 
+-- {queue_position}
+-- The rank of the message `q` in its queue, if it still waits.
+(select count(*) from queue p where p.tenant_id = :tenant and p.session_id = :session and p.status = 0 and p.pos <= q.pos)::int as position
+
 -- {queued_columns}
 q.message_id, q.pos, q.status, q.delivery, q.starts_turn, q.request, q.body, q.request_id, q.enqueued_at, q.expires_at,
        (q.expires_at < now()) is true as expired, q.applied_to, q.drop_reason
@@ -168,6 +180,11 @@ select x.message_id, x.idx, x.kind, null, null, null, null, x.category, x.estima
                x.tokens, x.pruned_at_seq, '', coalesce(octet_length(x.rest) > :bare_reasoning, false)
           from parts x
          where x.kind = 'reasoning' and x.tenant_id = :tenant and x.session_id = :session
+
+-- {reported_tenant_lives}
+-- The tenant of a report is not being deleted, and was not deleted since the replica read the deletions.
+not exists (select from tenant_deletions d
+             where d.tenant_id = u.tenant and (d.done_at is null or d.done_at > :known_at::timestamptz))
 
 -- {session_columns}
 -- The session row and the queue, from which changes are decided, with the version that a commit compares. Every write
@@ -212,8 +229,7 @@ case when p.pruned_at_seq <= :at then p.tokens else coalesce(h.tokens, p.origina
 
 -- {turn_columns}
 t.turn_id, t.state, r.state as run_state, t.request_id, t.request, t.started_at, t.ended_at, t.first_seq,
-       t.last_seq, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
-       t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.revision, v.config,
+       t.last_seq, t.step_count, t.final_message, {turn_totals} as totals, t.outcome, v.revision, v.config,
        extract(epoch from coalesce(t.ended_at, now()) - t.started_at)::float8 as elapsed,
        case when t.state = 1 then r.step else t.step_count end as steps_begun,
        coalesce(t.state = 1 and e.at >= r.turn_deadline, false) as late

@@ -1,9 +1,5 @@
 -- store::sweep::unused_sessions: `ttl` is the server's time to live (s)
-with recursive tenants as (
-  (select a.tenant_id from session_activity a order by a.tenant_id limit 1)
-  union all
-  select (select a.tenant_id from session_activity a where a.tenant_id > t.tenant_id order by a.tenant_id limit 1)
-    from tenants t where t.tenant_id is not null),
+{active_tenants},
 by_own as (
   select a.tenant_id, a.session_id
     from session_activity a

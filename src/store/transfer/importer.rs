@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
-use super::{END, HEAD, TransferError, client_without_timeouts, rows};
+use super::{END, HEAD, TransferError, rows};
 use crate::store::{Database, error::cause, row::get};
 
 /// Maximum number of rows that one statement inserts.
@@ -38,7 +38,7 @@ pub async fn import_sessions(
     database: &Database,
     from: &mut (impl AsyncBufRead + Unpin + Send),
 ) -> Result<ImportSummary, TransferError> {
-    let client = client_without_timeouts(database).await?;
+    let client = database.owner_without_timeouts().await?;
     let mut filling = Importer {
         columns: columns(&client).await?,
         client,

@@ -39,10 +39,7 @@ use crate::{
         compaction_rows::{Cost, Replacement},
         rows::{NewMessage, Rows},
     },
-    store::{
-        self, Reach,
-        compaction::{CompactionOutcome, CompactionStatus},
-    },
+    store::{self, Reach, compaction::CompactionOutcome},
     telemetry::Trace,
     turn::{
         Error,
@@ -482,7 +479,7 @@ impl Engine {
             );
             self.metrics.compacted(&compaction);
             self.notify_readers(key, moved.last_seq);
-        } else if swapped.status == Some(CompactionStatus::Running) {
+        } else if swapped.status == Some(CompactionState::Running) {
             let failure = given_up("the context changed during the compaction");
             self.give_up_compaction(key, id, compaction, failure, cost).await?;
         }

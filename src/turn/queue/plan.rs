@@ -8,7 +8,7 @@ use crate::{
         DropReason, LimitsOverride, MessageId, RequestId, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
-    session::rows::Rows,
+    session::{change::TurnRow, rows::Rows, start::NewTurn},
     store::{admission::Admission, following::NextTurn, queue::QueuedMessage},
     turn::{
         Error,
@@ -34,16 +34,15 @@ pub(in crate::turn) struct PlannedTurn {
 impl PlannedTurn {
     /// The admission of the turn in an idle session.
     pub(in crate::turn) fn admission(&self) -> Admission<'_> {
-        Admission {
+        let request_id = self.idempotency.request.as_ref();
+        let new = NewTurn {
             turn: &self.turn,
             rows: &self.rows,
             timeout: self.timeout,
             revision: self.revision,
-            idempotency: &self.idempotency,
-            request: &self.request,
-            model: &self.model,
-            continues: false,
-        }
+            row: TurnRow { request_id, request: &self.request, model: &self.model },
+        };
+        Admission { new, idempotency: &self.idempotency, continues: false }
     }
 
     /// The admission of the turn as the successor of another one.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     model::{CancelCause, command::Idempotency},
+    session::CancelRequest,
     store::attendance::AttendedTurn,
     turn::{Error, engine::Engine},
 };
@@ -33,7 +34,8 @@ impl Engine {
         let AttendedTurn { key, turn, overdue: _ } = turn;
         let unkeyed = Idempotency::none();
         let mut request = self.leases.request(&key);
-        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &unkeyed).await;
+        let cancel = CancelRequest { cause: CancelCause::Disconnected, reason: String::new(), rollback: false };
+        let cancelled = self.store.cancel(&key, Some(&turn), &cancel, &unkeyed).await;
         let cancelled = request.answered(cancelled)?;
         let Some(live) = &cancelled.turn else {
             return self.store.unregister_attended_turn(&key, &turn).await.map_err(Error::from);

@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     model::{CancelCause, Fence, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
+    session::CancelRequest,
     store::{grant::Grant, turn_read::Turn},
     turn::{Error, engine::Engine, lease::leases::GrantRequest, live::wakeups::Wakeup, run::cause::Cause},
 };
@@ -55,12 +56,8 @@ impl Engine {
             return Err(Error::TurnNotFound(turn.clone()));
         }
         let mut request = self.leases.request(key);
-        let named = turn.as_ref();
-        let cancelled = if rollback {
-            self.store.roll_back(key, named, &reason, &idempotency).await
-        } else {
-            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await
-        };
+        let cancel = CancelRequest { cause: CancelCause::Requested, reason, rollback };
+        let cancelled = self.store.cancel(key, turn.as_ref(), &cancel, &idempotency).await;
         let cancelled = request.answered(cancelled)?;
         if let (Some(first), Some(key)) = (&cancelled.hash, &idempotency.request)
             && *first != idempotency.hash

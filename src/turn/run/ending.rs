@@ -77,7 +77,7 @@ impl Run<'_> {
         }
         let admission = ahead.next.as_ref().map(PlannedTurn::admission);
         let next = ahead.next_turn(admission.as_ref());
-        let ended = store.finish_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
+        let ended = store.finish(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
     }
@@ -107,7 +107,7 @@ impl Run<'_> {
         let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
-        let ended = store.stop_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
+        let ended = store.stop(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
     }
@@ -244,7 +244,8 @@ impl Run<'_> {
         let end =
             TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded, estimator) };
         let rows = Rows::new(&estimator.name(), 0);
-        let written = self.engine.store.stop(self.key, self.turn_fence(), &rows, &StepCost::default(), &end).await?;
+        let (store, cost) = (&self.engine.store, StepCost::default());
+        let (written, _) = store.stop(self.key, self.turn_fence(), &rows, &cost, &end, None).await?;
         self.apply_written(written)?;
         if self.is_over {
             self.engine.metrics.turn_ended(&ending);

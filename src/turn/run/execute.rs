@@ -13,7 +13,7 @@ use crate::{
         ledger::ModelDependent,
     },
     provider::registry::ResolvedModel,
-    session::rows::NewMessage,
+    session::{change::TurnRow, rows::NewMessage, start::NewTurn},
     store::{
         admission::Admission, following::QueuedOutcome, queue::QueueState, session::Session,
         session_memory::PrepareInput,
@@ -430,16 +430,15 @@ impl Engine {
             limits: LimitsOverride { turn_timeout, ..command.request.limits },
             ..command.request.clone()
         };
-        let admission = Admission {
+        let request_id = command.idempotency.request.as_ref();
+        let new = NewTurn {
             turn: &turn,
             rows: &rows,
             timeout: limits.turn_timeout,
             revision,
-            idempotency: &command.idempotency,
-            request: &request,
-            model: &model.reference,
-            continues,
+            row: TurnRow { request_id, request: &request, model: &model.reference },
         };
+        let admission = Admission { new, idempotency: &command.idempotency, continues };
         let mut asked = self.request_start(key)?;
         let granted = if creates {
             self.store.admit_new(key, &admission, sized(config)).await

@@ -11,7 +11,11 @@ use crate::{
         rows::{NewMessage, Rows},
         take::Advance,
     },
-    store::{owned::Revision, queue::QueueSnapshot, take::TakeOutcome, written::WriteOutcome},
+    store::{
+        owned::Revision,
+        queue::QueueSnapshot,
+        written::{ConditionalWriteOutcome, WriteOutcome},
+    },
     turn::{
         Error,
         context::{
@@ -94,12 +98,12 @@ impl Run<'_> {
         let seen = (self.conflicts < OPTIMISTIC_TAKES).then_some(last_seq);
         let taken = self.engine.store.take(self.key, self.turn_fence(), seen, rows, &ends.taken(), step).await?;
         match taken {
-            TakeOutcome::Applied(ack) => {
+            ConditionalWriteOutcome::Applied(ack) => {
                 self.conflicts = 0;
                 self.apply_written(WriteOutcome::Applied(ack))
             }
-            TakeOutcome::Fenced => self.apply_written(WriteOutcome::Fenced),
-            TakeOutcome::Stale => {
+            ConditionalWriteOutcome::Fenced => self.apply_written(WriteOutcome::Fenced),
+            ConditionalWriteOutcome::Stale => {
                 self.conflicts += 1;
                 Ok(Flow::Continue)
             }

@@ -15,7 +15,10 @@ use crate::{
         event::CallCancelReason,
     },
     session::{SessionState, ending::TurnEnd},
-    store::delete::{DELETED, Deletion, DeletionTarget},
+    store::{
+        admission::SessionHead,
+        delete::{DELETED, Deletion},
+    },
     turn::{
         Error, context::result_texts::synthetic, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
         session::update::check_etag,
@@ -60,7 +63,7 @@ impl Engine {
     /// Returns `false` if the session changed between the read and the write.
     async fn try_delete(&self, key: &SessionKey, command: &DeleteSession, decided: bool) -> Result<bool, Error> {
         let DeleteSession { session: _, etag, idempotency } = command;
-        let Some(seen) = self.store.deletion_target(key, idempotency.request.as_ref()).await? else {
+        let Some(seen) = self.store.head(key, idempotency.request.as_ref()).await? else {
             return self.deleted_before(key, idempotency).await.map(|()| true);
         };
         if let (Some(first), Some(request)) = (&seen.stored_request, &idempotency.request) {
@@ -72,7 +75,7 @@ impl Engine {
         let etag = etag.as_deref().filter(|_| !decided);
         check_etag(key, etag, seen.revision)?;
         // Read after the fence: if the fence is still valid at the write, the turn has not changed.
-        let result = match &seen.turn {
+        let result = match seen.live_turn() {
             Some(turn) => self.store.turn(key, turn).await?.map(|turn| turn.so_far),
             None => None,
         };
@@ -87,7 +90,7 @@ impl Engine {
         let deletion = Deletion {
             seen: &seen,
             revision: etag.map(|_| seen.revision),
-            end: seen.turn.as_ref().map(|_| &end),
+            end: seen.live_turn().map(|_| &end),
             estimator: &estimator.name(),
             retention: self.stay(),
             idempotency,
@@ -95,7 +98,7 @@ impl Engine {
         };
         match self.store.delete(key, &deletion).await? {
             Some(last) => {
-                if seen.turn.is_some() {
+                if seen.live_turn().is_some() {
                     self.metrics.turn_ended(&ending);
                 }
                 self.stop_deleted_session(key, seen.fence.epoch, last);
@@ -137,7 +140,7 @@ impl Engine {
 
 /// The ending of a turn whose session is deleted. Text that its model is still producing is lost,
 /// and its progress does not matter.
-fn ending(seen: &DeletionTarget) -> Ending {
+fn ending(seen: &SessionHead) -> Ending {
     let outcome = match seen.state {
         SessionState::AwaitingTools => CancelOutcome::ToolsInProgress,
         SessionState::Running if seen.open_calls > 0 => CancelOutcome::ToolsInProgress,

@@ -11,9 +11,8 @@ use crate::{
     model::{SessionKey, command::Idempotency},
     store::{
         self,
-        blob::BlobCursor,
         delete::Deletion,
-        sweep::{Swept, ToolSetWalk, UNLIMITED},
+        sweep::{Swept, UNLIMITED, Walk},
     },
     turn::{Error, engine::Engine},
 };
@@ -39,15 +38,15 @@ impl Engine {
 
     /// Removes blobs that are unreferenced and were not touched for a day, in bounded batches.
     pub async fn sweep_blobs(&self) -> Result<(), Error> {
-        let mut walk = BlobCursor::default();
+        let mut walk = Walk::default();
         let mut swept = 0;
         while !self.draining.is_cancelled() {
-            let Some(round) = self.store.sweep_blobs(&walk).await? else {
+            let Some((removed, next)) = self.store.sweep_blobs(&walk).await? else {
                 break;
             };
-            swept += round.swept;
-            self.metrics.removed("blobs", round.swept);
-            walk = round.next;
+            swept += removed;
+            self.metrics.removed("blobs", removed);
+            walk = next;
         }
         if swept > 0 {
             tracing::info!(blobs = swept, "removed unreferenced blobs");
@@ -72,7 +71,7 @@ impl Engine {
 
     async fn sweep_tool_sets(&self) -> Result<(), Error> {
         let RetentionConfig { tool_sets, batch_rows, .. } = self.rules.retention;
-        let removed = self.batches(ToolSetWalk::default(), |walk| async move {
+        let removed = self.batches(Walk::default(), |walk| async move {
             let swept = self.store.sweep_tool_sets(&walk, tool_sets, batch_rows).await?;
             let (rows, next) = swept.map_or((0, None), |(rows, next)| (rows, Some(next)));
             self.metrics.removed("tool_sets", rows);
@@ -124,7 +123,7 @@ impl Engine {
     /// Deletes a session if it is idle and unused. Returns `false` if it is not, or no longer
     /// exists.
     async fn expire_session(&self, key: &SessionKey, unused_for: Duration) -> Result<bool, Error> {
-        let Some(seen) = self.store.deletion_target(key, None).await?.filter(|seen| seen.turn.is_none()) else {
+        let Some(seen) = self.store.head(key, None).await?.filter(|seen| seen.live_turn().is_none()) else {
             return Ok(false);
         };
         let estimator = Estimator::Characters;

@@ -19,7 +19,7 @@ use contextd::{
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, Config, NoTls, error::SqlState};
 
-use super::events::TEST_TIMEOUT;
+use super::{events::TEST_TIMEOUT, scratch::scratch};
 
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -88,7 +88,7 @@ pub async fn own_server(more: &[(&str, &str)]) -> Postgres {
     let ours = [("max_locks_per_transaction", "128"), ("wal_init_zero", "off"), ("wal_recycle", "off")];
     let all = ours.iter().chain(more);
     settings.server_settings = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings).await.unwrap()
+    scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings).await.unwrap()
 }
 
 async fn make_template(postgres: &Postgres) {

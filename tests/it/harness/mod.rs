@@ -21,6 +21,7 @@ pub mod proxy;
 pub mod raw;
 pub mod remembered;
 pub mod requests;
+pub mod scratch;
 pub mod snapshot;
 pub mod strict;
 pub mod survivor;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use contextd::{
     model::{
-        CallId, CancelCause, CancelOutcome, Category, CompactionId, Ending, MessageId, Payload, Role, Seq, SessionId,
-        SessionKey, TurnId, TurnResult,
+        CallId, CancelCause, CancelOutcome, Category, CompactionId, CompactionState, Delivery, Ending, MessageId,
+        Payload, Role, Seq, SessionId, SessionKey, TurnId, TurnResult,
         command::TurnRequest,
         event::{CallCancelReason, StepPosition},
     },
     session::{
-        SessionState,
+        CancelRequest, SessionState,
         answers::{Approval, NextStep},
         change::{Answer, SyntheticResult},
         compaction::{FailedCompaction, NewCompaction},
@@ -27,10 +27,9 @@ use contextd::{
     },
     store::{
         answers::Submission,
-        compaction::CompactionStatus,
         delete::Deletion,
         fork::{Copied, NewFork, PieceLimits, Source},
-        queue::{Delivery, Enqueued, NewQueued, QueueState},
+        queue::{Enqueued, NewQueued, QueueState},
     },
 };
 
@@ -246,8 +245,8 @@ impl Actor {
         let key = self.key(session);
         let store = self.store.clone();
         let idempotency = words::request(&self.request("c", session));
-        let cancelled =
-            self.insist(async || store.cancel(&key, None, CancelCause::Requested, "", &idempotency).await).await;
+        let request = CancelRequest { cause: CancelCause::Requested, reason: String::new(), rollback: false };
+        let cancelled = self.insist(async || store.cancel(&key, None, &request, &idempotency).await).await;
         let Some(turn) = cancelled.as_ref().and_then(|cancelled| cancelled.turn.clone()) else {
             return;
         };
@@ -371,7 +370,7 @@ impl Actor {
         let key = self.key(session);
         let store = self.store.clone();
         let idempotency = words::request(&self.name("d", session));
-        let Some(Some(seen)) = self.ask(store.deletion_target(&key, None)).await else {
+        let Some(Some(seen)) = self.ask(store.head(&key, None)).await else {
             return;
         };
         let cause = CancelCause::SessionDeleted;
@@ -385,7 +384,7 @@ impl Actor {
             unused_for: None,
             seen: &seen,
             revision: None,
-            end: seen.turn.as_ref().map(|_| &end),
+            end: seen.live_turn().map(|_| &end),
             estimator: ESTIMATOR,
             retention: Duration::from_secs(600),
             idempotency: &idempotency,
@@ -420,7 +419,7 @@ impl Actor {
             lease: store.lease_ttl(),
         };
         let begun = self.insist(async || store.begin_compaction(&key, &begin, &idempotency).await).await;
-        if begun.is_none_or(|begun| begun.status != Some(CompactionStatus::Running)) {
+        if begun.is_none_or(|begun| begun.status != Some(CompactionState::Running)) {
             return;
         }
         self.nap().await;
@@ -438,12 +437,12 @@ impl Actor {
         };
         let swapped = self.insist(async || store.swap_compaction(&key, &id, &replacement).await).await;
         match swapped.and_then(|swapped| swapped.status) {
-            Some(CompactionStatus::Applied | CompactionStatus::Reverted) => {
+            Some(CompactionState::Applied | CompactionState::Reverted) => {
                 let session = key.session.to_string();
                 let compaction = id.to_string();
                 self.tell(Told::Compacted { session, compaction, reverted: false });
             }
-            Some(CompactionStatus::Running | CompactionStatus::Failed) | None => {
+            Some(CompactionState::Planned | CompactionState::Running | CompactionState::Failed) | None => {
                 let given_up =
                     FailedCompaction { rows: &payloads::given_up_rows(id.as_str()), info: b"", cost: &Cost::default() };
                 self.ask(store.fail_compaction(&key, &id, &given_up)).await;

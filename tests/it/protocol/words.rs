@@ -13,9 +13,10 @@ use contextd::{
     },
     session::{
         answers::Approval,
-        change::{Answer, AnswerKind},
+        change::{Answer, AnswerKind, TurnRow},
         new_calls::{Batch, CallHandling, NewCall},
         rows::{NewMessage, Rows},
+        start::NewTurn,
     },
     store::{admission::Admission, tool_call::OpenCall},
 };
@@ -111,16 +112,9 @@ pub(super) fn admission<'a>(
     request: &'a TurnRequest,
     revision: i64,
 ) -> Admission<'a> {
-    Admission {
-        turn,
-        rows,
-        timeout: Duration::from_secs(600),
-        revision,
-        idempotency,
-        request,
-        model: "scripted/demo",
-        continues: false,
-    }
+    let row = TurnRow { request_id: idempotency.request.as_ref(), request, model: "scripted/demo" };
+    let new = NewTurn { turn, rows, timeout: Duration::from_secs(600), revision, row };
+    Admission { new, idempotency, continues: false }
 }
 
 /// A configuration that differs from others only in its prompt.

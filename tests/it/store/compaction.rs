@@ -1,14 +1,14 @@
 //! Compactions: one at a time, applied or reverted, and counters that are restored.
 
 use contextd::{
-    model::{CompactionId, Seq},
+    model::{CompactionId, CompactionState, Seq},
     pb,
     session::{
         compaction::{FailedCompaction, NewCompaction},
         compaction_rows::{Cost, Replacement},
         counters::{Counter, TokenCounters},
     },
-    store::compaction::{CompactionOutcome, CompactionStatus},
+    store::compaction::CompactionOutcome,
 };
 
 use prost::Message as _;
@@ -69,7 +69,7 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     let (key, grant) = world.running("s").await;
     let before = counters(&world, &key).await;
     let begun = begin(&world.store, &key, "k1", 0, &request("r")).await;
-    assert_eq!((begun.update.unwrap().context_version, begun.status), (0, Some(CompactionStatus::Running)));
+    assert_eq!((begun.update.unwrap().context_version, begun.status), (0, Some(CompactionState::Running)));
     let again = begin(&world.store, &key, "k2", 0, &request("r")).await;
     assert_eq!((again.update, again.status, again.stored_request.unwrap().result.as_str()), (None, None, "k1"));
     assert_eq!(again.running, Some(CompactionId::new("k1")));
@@ -81,12 +81,12 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     let cost = StepCost::default();
     applied(world.store.append(&key, grant.turn_fence(), &rows, &cost, None).await.unwrap());
     let swapped = swap(&world.store, &key, "k1").await;
-    assert_eq!((swapped.update.unwrap().context_version, swapped.status), (1, Some(CompactionStatus::Applied)));
+    assert_eq!((swapped.update.unwrap().context_version, swapped.status), (1, Some(CompactionState::Applied)));
     let [size, messages, overhead, user, summary] = counters(&world, &key).await;
     assert_eq!(size, before[0] + 20 + i64::from(OVERHEAD) - 9);
     assert_eq!([messages, overhead, user, summary], [2, 8, 0, 2]);
     let repeated = swap(&world.store, &key, "k1").await;
-    assert_eq!((repeated.update, repeated.status), (None, Some(CompactionStatus::Applied)));
+    assert_eq!((repeated.update, repeated.status), (None, Some(CompactionState::Applied)));
     assert!(!world.store.renew_compaction(&key, &CompactionId::new("k1")).await.unwrap());
 
     let id = CompactionId::new("k1");
@@ -94,7 +94,7 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     let stale = world.store.revert_compaction(&key, &id, 0, &reverted, &request("undo")).await.unwrap();
     assert_eq!((stale.update, stale.context_version), (None, Some(1)));
     let taken_back = world.store.revert_compaction(&key, &id, 1, &reverted, &request("undo")).await.unwrap();
-    assert_eq!((taken_back.update.unwrap().context_version, taken_back.status), (2, Some(CompactionStatus::Reverted)));
+    assert_eq!((taken_back.update.unwrap().context_version, taken_back.status), (2, Some(CompactionState::Reverted)));
     let repeated = world.store.revert_compaction(&key, &id, 2, &reverted, &request("undo")).await.unwrap();
     assert_eq!((repeated.update, repeated.stored_request.unwrap().result.as_str()), (None, "k1"));
     assert_eq!(counters(&world, &key).await, [before[0] + 24, 2, 8, 11, 0]);
@@ -118,10 +118,10 @@ async fn a_compaction_swap_is_refused_after_a_context_change() {
         .await
         .unwrap();
     let swapped = swap(&world.store, &key, "k1").await;
-    assert_eq!((swapped.update, swapped.status), (None, Some(CompactionStatus::Running)));
+    assert_eq!((swapped.update, swapped.status), (None, Some(CompactionState::Running)));
     let given_up = FailedCompaction { rows: &payloads::given_up_rows("k1"), info: b"", cost: &Cost::default() };
     let failed = world.store.fail_compaction(&key, &CompactionId::new("k1"), &given_up).await.unwrap();
-    assert_eq!((failed.update.is_some(), failed.status), (true, Some(CompactionStatus::Failed)));
+    assert_eq!((failed.update.is_some(), failed.status), (true, Some(CompactionState::Failed)));
     let again = world.store.fail_compaction(&key, &CompactionId::new("k1"), &given_up).await.unwrap();
     assert_eq!(again.update, None);
     assert_eq!(begin(&world.store, &key, "k2", 0, &unremembered()).await.context_version, Some(1));
@@ -138,7 +138,7 @@ async fn an_abandoned_compaction_is_failed_by_the_next_and_cannot_come_in_force(
     world.database.client().await.execute(lapse, &[]).await.unwrap();
     begin(&world.replica("two"), &key, "k2", 0, &unremembered()).await.update.unwrap();
     let late = swap(&world.store, &key, "k1").await;
-    assert_eq!((late.update, late.status), (None, Some(CompactionStatus::Failed)));
+    assert_eq!((late.update, late.status), (None, Some(CompactionState::Failed)));
     swap(&world.store, &key, "k2").await.update.unwrap();
     let sql = "select count(*) from events where session_id = $1 and kind like 'compaction_%'";
     assert_eq!(world.number(sql, &key).await, 4);

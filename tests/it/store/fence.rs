@@ -146,7 +146,8 @@ async fn a_turn_is_lost_to_its_owner_where_another_has_it_and_cancelled_where_th
     let unknown = HeldTurn { key: super::key("unknown"), ..held.clone() };
     assert_eq!(of(&world.store, &unknown).await, [Interruption::LeaseLost]);
     let (two, request) = (world.replica("two"), unremembered());
-    let cancelled = two.cancel(&key, None, CancelCause::Requested, "", &request);
+    let cancelling = cancelling(CancelCause::Requested, "");
+    let cancelled = two.cancel(&key, None, &cancelling, &request);
     cancelled.await.unwrap();
     assert_eq!(of(&world.store, &held).await, [Interruption::Cancelled]);
 
@@ -265,7 +266,7 @@ async fn a_cancel_that_loses_a_race_reaches_its_turn_all_the_same() {
     let of = key.clone();
     let cancelling = tokio::spawn(async move {
         let again = request("stop");
-        other.cancel(&of, None, CancelCause::Requested, "enough", &again).await
+        other.cancel(&of, None, &cancelling(CancelCause::Requested, "enough"), &again).await
     });
     until("the cancel to wait", || async { world.number(WAITS, &key).await > 0 }).await;
     writer.batch_execute("commit").await.unwrap();
@@ -278,7 +279,8 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let other = world.replica("two");
-    let cancelled = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
+    let cancelled =
+        other.cancel(&key, None, &cancelling(CancelCause::Requested, "enough"), &request("stop")).await.unwrap();
     assert_eq!((cancelled.turn.as_ref(), cancelled.fence), (Some(&grant.turn), None));
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
     let ack = applied(finish(&world.store, &key, grant.turn_fence(), rows).await);
@@ -286,13 +288,15 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     let ack = applied(stop(&world.store, &key, grant.turn_fence().next()).await);
     assert_eq!(ack.state, SessionState::Idle);
     admit(&world.store, &key, "t2").await.unwrap();
-    let again = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
+    let again =
+        other.cancel(&key, None, &cancelling(CancelCause::Requested, "enough"), &request("stop")).await.unwrap();
     assert_eq!((again.turn, again.fence), (Some(grant.turn), None));
     assert_eq!(world.number("select cancel::bigint from session_run where session_id = $1", &key).await, 0);
 
     let (key, grant) = world.waiting("w", &["c1", "c2", "c3"]).await;
     submit(&world.store, &key, &["c2"], &unremembered()).await;
-    let cancelled = other.cancel(&key, Some(&grant.turn), CancelCause::Requested, "", &unremembered()).await.unwrap();
+    let cancelled =
+        other.cancel(&key, Some(&grant.turn), &cancelling(CancelCause::Requested, ""), &unremembered()).await.unwrap();
     let fence = TurnFence { fence: cancelled.fence.unwrap(), ..grant.turn_fence() };
     assert_eq!(fence.fence.epoch, grant.fence.epoch + 1);
     assert!(submit(&world.store, &key, &["c1"], &unremembered()).await.accepted.is_empty());
@@ -301,7 +305,7 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone: None };
     let rows = Rows::new(ESTIMATOR, 0);
     let result = TurnResult::default();
-    applied(other.stop(&key, fence, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap());
+    applied(other.stop(&key, fence, &rows, &StepCost::default(), &end(&ending, &result), None).await.unwrap().0);
     assert!(world.store.open_calls(&key).await.unwrap().is_empty());
     let results = "select count(*) from parts p join messages m using (tenant_id, session_id, message_id)
                     where session_id = $1 and p.kind = 'tool_result'";

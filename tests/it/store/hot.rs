@@ -3,7 +3,7 @@
 
 use contextd::store::{hot_statements, hot_transitions, named_parameters::Named};
 
-use super::plans::arguments;
+use super::{commit_function::COMMIT, plans::arguments};
 
 /// The session and the turn on which a transition is tried.
 fn place(transition: &str) -> (&'static str, &'static str) {
@@ -272,8 +272,10 @@ pub(super) enum Hot {
 impl Hot {
     pub(super) fn all() -> Vec<Self> {
         let alone = hot_statements().into_iter().map(|(name, sql)| Self::Alone(name, sql));
-        let nth = hot_transitions()
+        let commits = ["commit", "create"].map(|name| (name, COMMIT.as_slice()));
+        let nth = commits
             .into_iter()
+            .chain(hot_transitions())
             .flat_map(|(name, statements)| (0..statements.len()).map(move |at| Self::Nth(name, statements, at)));
         alone.chain(nth).filter(|hot| hot.is_needed()).collect()
     }

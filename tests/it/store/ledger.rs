@@ -8,7 +8,7 @@ use contextd::{
         counters::{Counter, TokenCounters},
         marks::Marking,
     },
-    store::take::TakeOutcome,
+    store::written::ConditionalWriteOutcome,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 
@@ -158,7 +158,7 @@ impl Driver<'_> {
             (Deed::Take, _, Some(fence)) if !look.waiting.is_empty() && !look.cancelled => {
                 let ids: Vec<&str> = look.waiting.iter().map(|queued| queued.message.as_str()).collect();
                 let took = take(store, &self.key, fence, look.last_seq, &ids, false).await;
-                assert!(matches!(took, TakeOutcome::Applied(_)), "{took:?}");
+                assert!(matches!(took, ConditionalWriteOutcome::Applied(_)), "{took:?}");
             }
             (Deed::Finish, _, Some(fence)) => {
                 let rows = says(&self.name("m"), Role::Assistant, 13, Category::Assistant);
@@ -200,7 +200,7 @@ impl Driver<'_> {
         }
         let cause = CancelCause::Requested;
         let none = unremembered();
-        let cancelled = store.cancel(&self.key, None, cause, "", &none).await.unwrap();
+        let cancelled = store.cancel(&self.key, None, &cancelling(cause, ""), &none).await.unwrap();
         let turn = cancelled.turn.unwrap();
         let fence = cancelled.fence.unwrap();
         applied(stop(store, &self.key, TurnFence { turn: &turn, fence }).await);

@@ -1,5 +1,6 @@
 //! Tests of the store against a real PostgreSQL: guarantees that the layers above rely on.
 
+mod commit_function;
 mod compaction;
 mod delete;
 mod failover;
@@ -23,21 +24,23 @@ use std::{collections::BTreeMap, time::Duration};
 use contextd::{
     codec::event::encode,
     model::{
-        CallId, Category, CompletionReason, Content, Ending, Fence, MessageId, Part, PartSize, Payload, RequestId,
-        Role, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnFence,
-        TurnId, TurnResult,
+        CallId, CancelCause, Category, CompletionReason, Content, Delivery, Ending, Fence, MessageId, Part, PartSize,
+        Payload, RequestId, Role, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome,
+        ToolResult, TurnFence, TurnId, TurnResult,
         command::{Idempotency, TurnRequest},
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
     session::{
+        CancelRequest,
         answers::{Approval, NextStep},
-        change::{Answer, AnswerKind, SyntheticResult},
+        change::{Answer, AnswerKind, SyntheticResult, TurnRow},
         config_rows::NewConfig,
         cost::StepCost,
         ending::TurnEnd,
         new_calls::{Batch, CallHandling, NewCall},
         rows::{NewMessage, Rows},
+        start::NewTurn,
         take::{Advance, TakenMessage},
     },
     store::{
@@ -45,9 +48,8 @@ use contextd::{
         admission::Admission,
         answers::{Submission, SubmissionOutcome},
         grant::Grant,
-        queue::{Delivery, Enqueued, EnqueuedMessage, NewQueued},
-        take::TakeOutcome,
-        written::WriteOutcome,
+        queue::{Enqueued, EnqueuedMessage, NewQueued},
+        written::{ConditionalWriteOutcome, WriteOutcome},
     },
 };
 
@@ -259,16 +261,9 @@ fn admission<'a>(
     idempotency: &'a Idempotency,
     request: &'a TurnRequest,
 ) -> Admission<'a> {
-    Admission {
-        turn,
-        rows,
-        timeout: Duration::from_secs(600),
-        revision: 1,
-        idempotency,
-        request,
-        model: "scripted/demo",
-        continues: false,
-    }
+    let row = TurnRow { request_id: idempotency.request.as_ref(), request, model: "scripted/demo" };
+    let new = NewTurn { turn, rows, timeout: Duration::from_secs(600), revision: 1, row };
+    Admission { new, idempotency, continues: false }
 }
 
 async fn admit_new(store: &Store, key: &SessionKey) -> Option<Grant> {
@@ -291,14 +286,19 @@ async fn admit(store: &Store, key: &SessionKey, turn: &str) -> Option<Grant> {
 
 async fn finish(store: &Store, key: &SessionKey, right: TurnFence<'_>, rows: Rows) -> WriteOutcome {
     let ending = Ending::Completed(CompletionReason::Stop);
-    store.finish(key, right, &rows, &StepCost::default(), &end(&ending, &TurnResult::default())).await.unwrap()
+    let result = TurnResult::default();
+    store.finish(key, right, &rows, &StepCost::default(), &end(&ending, &result), None).await.unwrap().0
 }
 
 async fn stop(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> WriteOutcome {
     let ending = Ending::Completed(CompletionReason::Deadline);
     let rows = Rows::new(ESTIMATOR, 0);
     let result = TurnResult::default();
-    store.stop(key, right, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap()
+    store.stop(key, right, &rows, &StepCost::default(), &end(&ending, &result), None).await.unwrap().0
+}
+
+fn cancelling(cause: CancelCause, reason: &str) -> CancelRequest {
+    CancelRequest { cause, reason: reason.to_owned(), rollback: false }
 }
 
 fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> TurnEnd<'a> {
@@ -423,7 +423,7 @@ async fn take(
     seen: Seq,
     ids: &[&str],
     advance: bool,
-) -> TakeOutcome {
+) -> ConditionalWriteOutcome {
     let ids: Vec<MessageId> = ids.iter().map(|id| MessageId::new(*id)).collect();
     let into = MessageId::new(format!("from-{}", ids[0]));
     let mut rows = Rows::new(ESTIMATOR, 10);

@@ -28,7 +28,7 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "owned" => in_session("'run'", &["1", "'one'", "'run-t1'"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" | "open_results" | "seen_session" | "answers_open" => in_session("'wait'", &[]),
-        "results" => in_session("'wait'", &["array['c3']"]),
+        "results" => vec!["array['c3']", "'t'", "'wait'"],
         "owned_here" => keys(&["'one'"]),
         "marks" => keys(&["array[1]", "array[null]::timestamptz[]"]),
         "cancels" => vec!["array['t']", "array['cancelled']", "array[1]", "array['cancelled-t1']", "'one'"],
@@ -54,8 +54,7 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "session" => in_session("'run'", &["1"]),
         // A session uses a few models, not the thousand of the other sessions.
         "stats" => in_session("'long'", &[]),
-        "beginnings" => vec!["'t'", "array['blob']"],
-        "doomed" => in_session("'run'", &["'r'"]),
+        "beginnings" => vec!["'t'", "array['blob']", "3600"],
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
         "event" => in_session("'long'", &["100"]),
         "standing" => in_session("'compacted'", &["'k'"]),
@@ -126,7 +125,7 @@ async fn scenes(world: &World, client: &Client) {
     placed(store.enqueue(&world.idle("idle").await, &starter, None).await.unwrap());
     let (cancelled, _) = world.running("cancelled").await;
     let none = unremembered();
-    store.cancel(&cancelled, None, CancelCause::Requested, "", &none).await.unwrap();
+    store.cancel(&cancelled, None, &cancelling(CancelCause::Requested, ""), &none).await.unwrap();
     for session in ["compacting", "compacted"] {
         let key = world.idle(session).await;
         super::compaction::begin(store, &key, "k", 0, &none).await.update.unwrap();

@@ -2,8 +2,7 @@
 insert into tenant_use as known (tenant_id, tokens_due)
 select u.tenant, now() + make_interval(secs => u.seconds)
   from unnest(:tenants::text[], :seconds::float8[]) as u(tenant, seconds)
- where not exists (select from tenant_deletions d
-                    where d.tenant_id = u.tenant and (d.done_at is null or d.done_at > :known_at::timestamptz))
+ where {reported_tenant_lives}
  order by u.tenant
 on conflict (tenant_id) do update
    set tokens_due = greatest(known.tokens_due, now()) + (excluded.tokens_due - now())

@@ -2,7 +2,6 @@
 insert into tenant_use as known (tenant_id, written_bytes)
 select u.tenant, u.bytes
   from unnest(:tenants::text[], :bytes::bigint[]) as u(tenant, bytes)
- where not exists (select from tenant_deletions d
-                    where d.tenant_id = u.tenant and (d.done_at is null or d.done_at > :known_at::timestamptz))
+ where {reported_tenant_lives}
  order by u.tenant
 on conflict (tenant_id) do update set written_bytes = known.written_bytes + excluded.written_bytes

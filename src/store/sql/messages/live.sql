@@ -1,7 +1,7 @@
--- store::message::messages (what the model sees, newest first). With the version of the context, which only the same snapshot can tell.
+-- store::message::messages (what the model sees). With the version of the context, which only the same snapshot can tell.
 {live}
 {message_columns}, null::text as compacted_by,
        (select r.context_version from session_run r where r.tenant_id = :tenant and r.session_id = :session) as context_version
-  from {live_before} m
+  from {page} m
   {message_parts}
- order by m.place desc, m.seq, p.idx
+ order by m.place {order}, m.seq, p.idx

@@ -1,7 +1,0 @@
--- store::message::messages (what the model sees, oldest first). With the version of the context, which only the same snapshot can tell.
-{live}
-{message_columns}, null::text as compacted_by,
-       (select r.context_version from session_run r where r.tenant_id = :tenant and r.session_id = :session) as context_version
-  from {live_after} m
-  {message_parts}
- order by m.place, m.seq, p.idx
