@@ -24,16 +24,6 @@ use crate::{
     },
 };
 
-/// The outcome of beginning a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BeginStepOutcome {
-    Applied(Ack),
-    /// Another configuration revision is in force: read again. Nothing was written.
-    Stale,
-    /// Another owner has the session.
-    Fenced,
-}
-
 impl Store {
     /// Begins the next step, if the configuration for which it was prepared is still in force.
     pub async fn begin_step(
@@ -41,14 +31,10 @@ impl Store {
         key: &SessionKey,
         right: TurnFence<'_>,
         step: &NewStep<'_>,
-    ) -> Result<BeginStepOutcome, Error> {
+    ) -> Result<ConditionalWriteOutcome, Error> {
         let owner = self.owner();
         let begin = |session: &Session| steps::begin(session, step, owner);
-        Ok(match self.write_as_owner(key, right, "", begin).await? {
-            ConditionalWriteOutcome::Applied(ack) => BeginStepOutcome::Applied(ack),
-            ConditionalWriteOutcome::Refused => BeginStepOutcome::Stale,
-            ConditionalWriteOutcome::Gone => BeginStepOutcome::Fenced,
-        })
+        self.write_as_owner(key, right, "", begin).await
     }
 
     /// Appends the result of a step: rows, calls and cost. If calls are left open, the turn waits, and the lease ends
@@ -101,8 +87,8 @@ impl Store {
         let outcome = self.retry_write(|| self.try_as_owner(&owned, &decide)).await?;
         Ok(match outcome {
             Outcome::Applied { ack, grant: _ } => ConditionalWriteOutcome::Applied(ack),
-            Outcome::Refused => ConditionalWriteOutcome::Refused,
-            Outcome::Gone(_) => ConditionalWriteOutcome::Gone,
+            Outcome::Refused => ConditionalWriteOutcome::Stale,
+            Outcome::Gone(_) => ConditionalWriteOutcome::Fenced,
         })
     }
 
@@ -253,8 +239,8 @@ fn applied(change: &Change<'_>, landed: &CommitOutcome) -> Outcome {
 fn unconditional(written: ConditionalWriteOutcome, right: TurnFence<'_>) -> Result<WriteOutcome, Error> {
     match written {
         ConditionalWriteOutcome::Applied(ack) => Ok(WriteOutcome::Applied(ack)),
-        ConditionalWriteOutcome::Gone => Ok(WriteOutcome::Fenced),
-        ConditionalWriteOutcome::Refused => Err(refused(right)),
+        ConditionalWriteOutcome::Fenced => Ok(WriteOutcome::Fenced),
+        ConditionalWriteOutcome::Stale => Err(refused(right)),
     }
 }
 

@@ -1,11 +1,6 @@
 //! Takes queued messages into the transcript, by a turn's owner or in an idle session.
 
-use super::{
-    Error, Store,
-    commit::CommitMetadata,
-    queue::QueueSnapshot,
-    written::{Ack, ConditionalWriteOutcome},
-};
+use super::{Error, Store, commit::CommitMetadata, queue::QueueSnapshot, written::ConditionalWriteOutcome};
 use crate::{
     model::{Seq, SessionKey, TurnFence},
     session::{
@@ -14,17 +9,6 @@ use crate::{
         take::{self, Advance, TakeSelection, TakenMessage},
     },
 };
-
-/// The outcome of a take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakeOutcome {
-    /// The messages are in the transcript.
-    Applied(Ack),
-    /// The state has changed since it was read: read again. Nothing was written.
-    Stale,
-    /// Another owner has the session.
-    Fenced,
-}
 
 impl Store {
     /// Takes messages into the transcript of the turn according to `rows`, if nothing has changed since `seen`.
@@ -38,16 +22,11 @@ impl Store {
         rows: &Rows,
         taken: &[TakenMessage<'_>],
         step: Advance,
-    ) -> Result<TakeOutcome, Error> {
+    ) -> Result<ConditionalWriteOutcome, Error> {
         let owner = self.owner();
         let taking = TakeSelection { seen, rows, taken };
         let take = |session: &Session| take::take(session, &taking, step, owner);
-        let written = self.write_as_owner(key, right, &rows.estimator, take);
-        Ok(match written.await? {
-            ConditionalWriteOutcome::Applied(ack) => TakeOutcome::Applied(ack),
-            ConditionalWriteOutcome::Refused => TakeOutcome::Stale,
-            ConditionalWriteOutcome::Gone => TakeOutcome::Fenced,
-        })
+        self.write_as_owner(key, right, &rows.estimator, take).await
     }
 
     /// Takes messages into the transcript of an idle session, according to `rows` and for this revision of its

@@ -128,7 +128,7 @@ impl Store {
     /// Adds the next turn, if it can still begin.
     fn followed<'a>(&self, mut ended: Change<'a>, next: Option<&NextTurn<'a>>) -> Change<'a> {
         let begin = |next: &NextTurn<'a>| {
-            let new = new_turn(next.admission);
+            let new = new_turn(&next.admission);
             start::start_for(&ended.session, next.message, &new, self.next_owner())
         };
         ended.next = next.and_then(begin).map(Box::new);

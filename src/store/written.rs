@@ -22,10 +22,10 @@ pub enum WriteOutcome {
 
 /// The outcome of a write under a fence that may also depend on concurrent writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConditionalWriteOutcome {
+pub enum ConditionalWriteOutcome {
     Applied(Ack),
-    /// The fence is valid, but a condition was not met. Nothing was written.
-    Refused,
+    /// The fence is valid, but what the write was decided from has changed: read again. Nothing was written.
+    Stale,
     /// Another owner has the session.
-    Gone,
+    Fenced,
 }

@@ -9,12 +9,7 @@ use crate::{
         event::{CallCancelReason, StepPosition},
     },
     session::{CancelRequest, SessionState, cost::StepCost, ending::TurnEnd, rows::Rows},
-    store::{
-        admission::Admission,
-        following::{NextTurn, TurnStarters},
-        grant::Grant,
-        written::WriteOutcome,
-    },
+    store::{following::TurnStarters, grant::Grant, written::WriteOutcome},
     telemetry::failure_reason,
     turn::{
         Error,
@@ -37,14 +32,6 @@ struct QueueAtEnd {
     next: Option<PlannedTurn>,
 }
 
-impl QueueAtEnd {
-    /// The next turn with its admission.
-    fn next_turn<'a>(&'a self, admission: Option<&'a Admission<'a>>) -> Option<NextTurn<'a>> {
-        let (next, admission) = self.next.as_ref().zip(admission)?;
-        Some(next.next(admission))
-    }
-}
-
 impl Run<'_> {
     /// Ends the turn at the model's choice, unless there are queued messages for it or a cancel was
     /// requested.
@@ -63,7 +50,7 @@ impl Run<'_> {
             result: &result,
             synthetic: synthetic(CallCancelReason::TurnEnded, step.estimator),
         };
-        let mut request = self.engine.leases.request(self.key);
+        let mut request = self.engine.capacity.leases.request(self.key);
         let store = &self.engine.store;
         let at_once = store.finish_at_once(self.key, self.turn_fence(), &rows, &cost, &end);
         if let Some(written) = at_once.await? {
@@ -75,8 +62,7 @@ impl Run<'_> {
             let written = self.engine.store.append(self.key, self.turn_fence(), &rows, &cost, None).await?;
             return self.apply_written(written);
         }
-        let admission = ahead.next.as_ref().map(PlannedTurn::admission);
-        let next = ahead.next_turn(admission.as_ref());
+        let next = ahead.next.as_ref().map(PlannedTurn::next);
         let ended = store.finish_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
@@ -103,9 +89,8 @@ impl Run<'_> {
             Ending::Cancelled { .. } | Ending::Failed(_) => TurnStarters::AfterAnyEnd,
         };
         let ahead = self.read_queue_at_end(step, starters).await?;
-        let admission = ahead.next.as_ref().map(PlannedTurn::admission);
-        let next = ahead.next_turn(admission.as_ref());
-        let mut request = self.engine.leases.request(self.key);
+        let next = ahead.next.as_ref().map(PlannedTurn::next);
+        let mut request = self.engine.capacity.leases.request(self.key);
         let store = &self.engine.store;
         let ended = store.stop_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
@@ -116,10 +101,10 @@ impl Run<'_> {
     async fn read_queue_at_end(&self, step: &StepContext<'_>, starters: TurnStarters) -> Result<QueueAtEnd, Error> {
         let found = self.retry_transient(|| self.engine.store.queue_at_turn_end(self.key, starters)).await?;
         let mut ahead = QueueAtEnd { waiting: found.waiting, next: None };
-        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else {
+        let Some(starter) = found.starter.filter(|_| !self.engine.capacity.draining.is_cancelled()) else {
             return Ok(ahead);
         };
-        match self.engine.plan_for(self.key, &starter, StartingPoint::after(step.owned)).await {
+        match self.engine.sessions.plan_for(self.key, &starter, StartingPoint::after(step.owned)).await {
             Ok(next) => ahead.next = next,
             Err(error @ Error::Store(_)) => return Err(error),
             // The message stays queued until such a model is configured again. This turn ends
@@ -184,9 +169,9 @@ impl Run<'_> {
                 "turn stopped on this replica: the database is unavailable; another owner will resume the turn"
             );
             // The next owner need not wait until the lease expires.
-            self.engine.leases.abandon(self.key, self.fence.epoch, Instant::now());
+            self.engine.capacity.leases.abandon(self.key, self.fence.epoch, Instant::now());
             // A draining replica has no later round that would release the turn.
-            if self.engine.draining.is_cancelled()
+            if self.engine.capacity.draining.is_cancelled()
                 && let Err(error) = self.hand_over().await
             {
                 tracing::warn!(

@@ -19,9 +19,7 @@ use contextd::{
         Error, Store,
         lease::{HeldTurn, Interruption},
         queue::QueueSnapshot,
-        step::BeginStepOutcome,
-        take::TakeOutcome,
-        written::WriteOutcome,
+        written::{ConditionalWriteOutcome, WriteOutcome},
     },
 };
 
@@ -218,18 +216,18 @@ async fn send(store: &Store, key: &SessionKey, right: TurnFence<'_>, write: &Wri
         Write::Begin => {
             let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
             return Ok(match store.begin_step(key, right, &step).await? {
-                BeginStepOutcome::Applied(ack) => Sent::Applied(ack.state),
-                BeginStepOutcome::Stale => Sent::Moved,
-                BeginStepOutcome::Fenced => Sent::Gone,
+                ConditionalWriteOutcome::Applied(ack) => Sent::Applied(ack.state),
+                ConditionalWriteOutcome::Stale => Sent::Moved,
+                ConditionalWriteOutcome::Fenced => Sent::Gone,
             });
         }
         Write::Take { rows, seen, ids, into } => {
             let taken: Vec<TakenMessage<'_>> =
                 ids.iter().map(|message| TakenMessage { message, end: Ok(into), event: 1 }).collect();
             return Ok(match store.take(key, right, Some(*seen), rows, &taken, Advance::Stay).await? {
-                TakeOutcome::Applied(ack) => Sent::Applied(ack.state),
-                TakeOutcome::Stale => Sent::Moved,
-                TakeOutcome::Fenced => Sent::Gone,
+                ConditionalWriteOutcome::Applied(ack) => Sent::Applied(ack.state),
+                ConditionalWriteOutcome::Stale => Sent::Moved,
+                ConditionalWriteOutcome::Fenced => Sent::Gone,
             });
         }
     };

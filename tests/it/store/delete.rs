@@ -8,7 +8,7 @@ use contextd::{
         api_key::NewKey,
         delete::Deletion,
         fork::{NewFork, PieceLimits, Source},
-        step::BeginStepOutcome,
+        written::ConditionalWriteOutcome,
     },
 };
 
@@ -47,7 +47,10 @@ async fn the_owner_of_a_turn_whose_session_was_deleted_or_seized_is_fenced() {
         let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
         let append = world.store.append(&key, grant.turn_fence(), &rows, &StepCost::default(), None).await.unwrap();
         assert_eq!(append, WriteOutcome::Fenced);
-        assert_eq!(world.store.begin_step(&key, grant.turn_fence(), &step).await.unwrap(), BeginStepOutcome::Fenced);
+        assert_eq!(
+            world.store.begin_step(&key, grant.turn_fence(), &step).await.unwrap(),
+            ConditionalWriteOutcome::Fenced
+        );
         assert_eq!(finish(&world.store, &key, grant.turn_fence(), rows).await, WriteOutcome::Fenced);
         assert_eq!(stop(&world.store, &key, grant.turn_fence()).await, WriteOutcome::Fenced);
         world.assert_dense(&key).await;
@@ -69,10 +72,14 @@ async fn a_step_gives_way_to_a_newer_configuration_and_in_any_case_begins() {
     let (key, grant) = world.running("s").await;
     let step = |revision, in_any_case| NewStep { revision, in_any_case, started: b"", size_offset: 10 };
     let begin = async |step: NewStep<'_>| world.store.begin_step(&key, grant.turn_fence(), &step).await.unwrap();
-    assert_eq!(begin(step(2, false)).await, BeginStepOutcome::Stale);
+    assert_eq!(begin(step(2, false)).await, ConditionalWriteOutcome::Stale);
     assert_eq!(world.number("select op from session_run where session_id = $1", &key).await, grant.fence.op);
-    let BeginStepOutcome::Applied(first) = begin(step(2, true)).await else { panic!("it gave way") };
-    assert_eq!(begin(step(2, true)).await, BeginStepOutcome::Applied(first), "repeated, it is found to have landed");
+    let ConditionalWriteOutcome::Applied(first) = begin(step(2, true)).await else { panic!("it gave way") };
+    assert_eq!(
+        begin(step(2, true)).await,
+        ConditionalWriteOutcome::Applied(first),
+        "repeated, it is found to have landed"
+    );
     world.assert_dense(&key).await;
 }
 

@@ -6,8 +6,7 @@ use contextd::{
     store::{
         chunk::NewChunk,
         lease::{HeldTurn, Interruption},
-        step::BeginStepOutcome,
-        written::WriteOutcome,
+        written::{ConditionalWriteOutcome, WriteOutcome},
     },
 };
 
@@ -85,11 +84,11 @@ async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write)
         }
         Write::Begin => {
             let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
-            return store.begin_step(key, right, &step).await.unwrap() == BeginStepOutcome::Fenced;
+            return store.begin_step(key, right, &step).await.unwrap() == ConditionalWriteOutcome::Fenced;
         }
         Write::Take => {
             let seen = store.queue_snapshot(key).await.unwrap().unwrap().last_seq;
-            return take(store, key, right, seen, &["q"], false).await == TakeOutcome::Fenced;
+            return take(store, key, right, seen, &["q"], false).await == ConditionalWriteOutcome::Fenced;
         }
     };
     written.unwrap() == WriteOutcome::Fenced

@@ -1,7 +1,7 @@
 //! Enqueueing or withdrawing a message concurrently with the end of the turn: if the response to an enqueue says that
 //! turn T is running, the message is in T, or T has not ended.
 
-use contextd::{session::SessionState, store::take::TakeOutcome};
+use contextd::{session::SessionState, store::written::ConditionalWriteOutcome};
 
 use super::*;
 use crate::protocol::guards::without_version;
@@ -106,7 +106,7 @@ async fn a_take_that_waited_for_a_withdrawal_takes_nothing() {
     let taking = tokio::spawn(async move { take(&store, &session, grant.turn_fence(), seen, &["q"], false).await });
     somebody_waits_for_a_lock(&world).await;
     canceller.batch_execute("commit").await.unwrap();
-    assert_eq!(taking.await.unwrap(), TakeOutcome::Stale);
+    assert_eq!(taking.await.unwrap(), ConditionalWriteOutcome::Stale);
     assert_eq!(state_and_waiting(&world, &key).await, (SessionState::Running, 0));
     world.assert_dense(&key).await;
 }
@@ -132,7 +132,7 @@ async fn no_message_promised_to_a_turn_is_stranded_by_its_end() {
                 let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
                 let ids: Vec<&str> = look.waiting.iter().map(|queued| queued.message.as_str()).collect();
                 let took = take(&world.store, &key, fence, look.last_seq, &ids, true).await;
-                assert!(matches!(took, TakeOutcome::Applied(_)), "{took:?}");
+                assert!(matches!(took, ConditionalWriteOutcome::Applied(_)), "{took:?}");
                 grant.fence = grant.fence.next().next();
             }
             (SessionState::Idle, SessionState::Idle) => {

@@ -8,7 +8,7 @@ use contextd::{
         counters::{Counter, TokenCounters},
         marks::Marking,
     },
-    store::take::TakeOutcome,
+    store::written::ConditionalWriteOutcome,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 
@@ -158,7 +158,7 @@ impl Driver<'_> {
             (Deed::Take, _, Some(fence)) if !look.waiting.is_empty() && !look.cancelled => {
                 let ids: Vec<&str> = look.waiting.iter().map(|queued| queued.message.as_str()).collect();
                 let took = take(store, &self.key, fence, look.last_seq, &ids, false).await;
-                assert!(matches!(took, TakeOutcome::Applied(_)), "{took:?}");
+                assert!(matches!(took, ConditionalWriteOutcome::Applied(_)), "{took:?}");
             }
             (Deed::Finish, _, Some(fence)) => {
                 let rows = says(&self.name("m"), Role::Assistant, 13, Category::Assistant);

@@ -46,8 +46,7 @@ use contextd::{
         answers::{Submission, SubmissionOutcome},
         grant::Grant,
         queue::{Delivery, Enqueued, EnqueuedMessage, NewQueued},
-        take::TakeOutcome,
-        written::WriteOutcome,
+        written::{ConditionalWriteOutcome, WriteOutcome},
     },
 };
 
@@ -423,7 +422,7 @@ async fn take(
     seen: Seq,
     ids: &[&str],
     advance: bool,
-) -> TakeOutcome {
+) -> ConditionalWriteOutcome {
     let ids: Vec<MessageId> = ids.iter().map(|id| MessageId::new(*id)).collect();
     let into = MessageId::new(format!("from-{}", ids[0]));
     let mut rows = Rows::new(ESTIMATOR, 10);

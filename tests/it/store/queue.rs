@@ -13,8 +13,7 @@ use contextd::{
     store::{
         idempotency::StoredRequest,
         queue::{Delivery, DropReason, Enqueued, NewQueued, QueueSnapshot, QueueState},
-        take::TakeOutcome,
-        written::WriteOutcome,
+        written::{ConditionalWriteOutcome, WriteOutcome},
     },
 };
 
@@ -137,7 +136,10 @@ async fn a_queued_message_is_applied_in_the_first_step_of_the_turn_it_starts() {
         let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
         assert_eq!((look.fence, look.last_seq, look.waiting.len()), (grant.fence, grant.last_seq, 1));
         let taken = take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q"], false).await;
-        assert!(matches!(taken, TakeOutcome::Applied(ack) if ack.last_seq == Seq(look.last_seq.0 + 2)), "{taken:?}");
+        assert!(
+            matches!(taken, ConditionalWriteOutcome::Applied(ack) if ack.last_seq == Seq(look.last_seq.0 + 2)),
+            "{taken:?}"
+        );
         let queued = world.store.queued_message(&key, &message).await.unwrap().unwrap();
         assert_eq!(queued.state, QueueState::Applied(MessageId::new("from-q")));
         world.assert_dense(&key).await;
@@ -189,7 +191,7 @@ async fn a_message_for_after_the_turn_is_not_taken_during_it() {
     assert_eq!(look.waiting, []);
     assert_eq!(
         take(&world.store, &key, grant.turn_fence(), look.last_seq, &["later"], false).await,
-        TakeOutcome::Stale
+        ConditionalWriteOutcome::Stale
     );
     let ack = applied(finish(&world.store, &key, grant.turn_fence(), Rows::new(ESTIMATOR, 0)).await);
     assert_eq!(ack.state, SessionState::Idle);
@@ -215,23 +217,24 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     world.store.unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered()).await.unwrap();
     assert_eq!(
         take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q1", "q2"], false).await,
-        TakeOutcome::Stale
+        ConditionalWriteOutcome::Stale
     );
     let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     assert_eq!(
         take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q1", "q2"], false).await,
-        TakeOutcome::Stale
+        ConditionalWriteOutcome::Stale
     );
     let old = Fence { epoch: grant.fence.epoch - 1, ..grant.fence };
     let old = TurnFence { fence: old, ..grant.turn_fence() };
-    assert_eq!(take(&world.store, &key, old, look.last_seq, &["q2"], false).await, TakeOutcome::Fenced);
-    let TakeOutcome::Applied(ack) = take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q2"], true).await
+    assert_eq!(take(&world.store, &key, old, look.last_seq, &["q2"], false).await, ConditionalWriteOutcome::Fenced);
+    let ConditionalWriteOutcome::Applied(ack) =
+        take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q2"], true).await
     else {
         panic!("not taken");
     };
     assert_eq!(
         take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q2"], true).await,
-        TakeOutcome::Applied(ack)
+        ConditionalWriteOutcome::Applied(ack)
     );
     assert_eq!(world.number("select step::bigint from session_run where session_id = $1", &key).await, 2);
     assert_eq!(world.number("select count(*) from messages where session_id = $1", &key).await, 2);
@@ -244,7 +247,10 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     world.replica("two").cancel(&key, None, cause, "", &none).await.unwrap();
     let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     assert!(look.cancelled);
-    assert_eq!(take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q1"], false).await, TakeOutcome::Stale);
+    assert_eq!(
+        take(&world.store, &key, grant.turn_fence(), look.last_seq, &["q1"], false).await,
+        ConditionalWriteOutcome::Stale
+    );
 
     let (key, grant) = world.waiting("waiting", &["c1"]).await;
     enqueue(&world.store, &key, "q1").await;
@@ -258,7 +264,10 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     let owner = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
     let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     assert_eq!(look.open_calls, 1);
-    assert_eq!(take(&world.store, &key, owner.turn_fence(), look.last_seq, &["q1"], false).await, TakeOutcome::Stale);
+    assert_eq!(
+        take(&world.store, &key, owner.turn_fence(), look.last_seq, &["q1"], false).await,
+        ConditionalWriteOutcome::Stale
+    );
 }
 
 #[tokio::test]
@@ -280,7 +289,7 @@ async fn a_take_may_drop_older_messages_for_a_newer_one() {
     let seen = Some(look.last_seq);
     let taken = [dropped, kept];
     let took = world.store.take(&key, grant.turn_fence(), seen, &rows, &taken, Advance::Stay).await.unwrap();
-    assert!(matches!(took, TakeOutcome::Applied(_)));
+    assert!(matches!(took, ConditionalWriteOutcome::Applied(_)));
     let state = |id| world.store.queued_message(&key, id);
     assert_eq!(state(&old).await.unwrap().unwrap().state, QueueState::Dropped(DropReason::Superseded));
     assert_eq!(state(&new).await.unwrap().unwrap().state, QueueState::Applied(into.clone()));

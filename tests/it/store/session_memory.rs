@@ -2,7 +2,7 @@
 
 use contextd::{
     session::{marks::Marking, steps::NewStep},
-    store::{event_page::EventPageLimits, step::BeginStepOutcome},
+    store::{event_page::EventPageLimits, written::ConditionalWriteOutcome},
 };
 
 use super::*;
@@ -42,7 +42,7 @@ async fn what_a_replica_remembers_of_a_turn_is_what_is_read_of_it() {
 
     let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
     let begun = store.begin_step(&key, right, &step).await.unwrap();
-    assert!(matches!(begun, BeginStepOutcome::Applied(_)));
+    assert!(matches!(begun, ConditionalWriteOutcome::Applied(_)));
     right = right.next();
     assert!(remembers(store, &key, right).await, "a step");
 
