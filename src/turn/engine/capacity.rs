@@ -107,7 +107,7 @@ impl Capacity {
     }
 
     /// Starts a task that works for a tenant.
-    pub(in crate::turn) fn spawn(&self, tenant: &TenantId, work: impl Future<Output = ()> + Send + 'static) {
+    pub(in crate::turn) fn spawn_for(&self, tenant: &TenantId, work: impl Future<Output = ()> + Send + 'static) {
         let admitted = AdmittedAt(self.quotas.last_read().at());
         let work = admitted.scope(Trace::current().scope(work));
         self.tasks.spawn(Reach::Tenant(tenant.clone()).scope(work));

@@ -7,7 +7,7 @@ use crate::{
     clock::Clock,
     fair::FairSemaphore,
     mcp,
-    model::{Limits, SessionConfig, SessionKey, TenantId, ToolSet, command::TurnRequest, config::Policy},
+    model::{Limits, SessionConfig, SessionKey, command::TurnRequest, config::Policy},
     provider::{Registry, registry::ResolvedModel},
     quota::Quotas,
     store::{Store, session::Session},
@@ -90,11 +90,6 @@ impl Prompts {
     /// Refuses references to unknown models.
     pub(in crate::turn) fn check_models(&self, references: &[String]) -> Result<(), Error> {
         references.iter().try_for_each(|reference| self.model(reference).map(drop))
-    }
-
-    /// Adds the tools that the tenant's MCP servers list to a tool set.
-    pub(in crate::turn) async fn resolve_tools(&self, tenant: &TenantId, set: &mut ToolSet) -> Result<(), Error> {
-        Ok(self.mcp.resolve(tenant, set).await?)
     }
 
     /// Refreshes the model lists of all providers.

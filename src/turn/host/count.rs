@@ -45,7 +45,7 @@ impl Prompts {
         let CountTokens { session, model, messages, contents, system, tools, exact } = command;
         let mut tools = tools;
         if let Some(tools) = &mut tools {
-            self.resolve_tools(&tenant, tools).await?;
+            self.mcp.resolve(&tenant, tools).await?;
         }
         let mut _memory = None;
         let mut ground = match session {

@@ -146,10 +146,10 @@ impl Prompts {
     async fn resolve_named(&self, tenant: &TenantId, command: &mut ExecuteTurn) -> Result<(), Error> {
         let ExecuteTurn { request, create, .. } = command;
         if let Some(tools) = &mut request.tools {
-            self.resolve_tools(tenant, tools).await?;
+            self.mcp.resolve(tenant, tools).await?;
         }
         if let Some(draft) = create {
-            self.resolve_tools(tenant, &mut draft.config.tools).await?;
+            self.mcp.resolve(tenant, &mut draft.config.tools).await?;
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ impl Engine {
                 Box::pin(super::run(&running.engine, &running.key, &grant, &running.lease, &channel, (cause, sent)));
             running.left(left.await.is_err());
         };
-        self.capacity.spawn(&tenant, doing);
+        self.capacity.spawn_for(&tenant, doing);
     }
 }
 

@@ -30,7 +30,7 @@ impl SessionCommands {
         supervised(&self.capacity, self, async move |sessions| {
             let CreateSession { session, draft, idempotency } = command;
             let mut config = sessions.prompts.complete(draft)?;
-            sessions.prompts.resolve_tools(&tenant, &mut config.tools).await?;
+            sessions.prompts.mcp.resolve(&tenant, &mut config.tools).await?;
             let (new, idempotency, sessions) = (sized(&config), &idempotency, &sessions);
             let request = idempotency.request.as_ref();
             in_unused_session(&tenant, session.as_ref(), request, |key| async move {

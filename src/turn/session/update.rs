@@ -27,7 +27,7 @@ impl SessionCommands {
         supervised(&self.capacity, self, async move |sessions| {
             let mut command = command;
             let key = SessionKey::new(tenant, command.session.clone());
-            sessions.prompts.resolve_tools(&key.tenant, &mut command.change.values.tools).await?;
+            sessions.prompts.mcp.resolve(&key.tenant, &mut command.change.values.tools).await?;
             let revision = retry_on_change(|| sessions.try_update(&key, &command)).await?;
             let session = sessions.store.session_at(&key, revision).await?;
             session.ok_or(Error::SessionNotFound(key.session))

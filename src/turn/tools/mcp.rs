@@ -41,7 +41,7 @@ impl Engine {
         }
         let (engine, of, requested) = (Arc::clone(self), key.clone(), requested.clone());
         let running = async move { engine.begin_mcp_calls_with_retry(&of, &requested).await };
-        self.capacity.spawn(&key.tenant, running);
+        self.capacity.spawn_for(&key.tenant, running);
     }
 
     /// Runs the calls that a submission with a lost response has requested. No other replica runs
@@ -63,7 +63,7 @@ impl Engine {
                 }
             }
         };
-        self.capacity.spawn(&key.tenant, looking);
+        self.capacity.spawn_for(&key.tenant, looking);
     }
 
     /// Begins the calls, and retries while the database is unavailable: no other replica begins
@@ -120,7 +120,7 @@ impl Engine {
                 end: since + open.timeout,
                 open,
             };
-            self.capacity.spawn(&key.tenant, run.run());
+            self.capacity.spawn_for(&key.tenant, run.run());
         }
         Ok(())
     }
