@@ -33,7 +33,7 @@ use crate::{
         ClosedTranscript, CompletionReason, Message, SessionKey, TakeMode, Transcript, TurnFence, event::StepPosition,
         transcript::NotClosed,
     },
-    session::{SessionState, rows::Rows, steps::NewStep},
+    session::{SessionState, cost::StepCost, rows::Rows, steps::NewStep},
     store::{
         self,
         grant::Grant,
@@ -211,7 +211,9 @@ impl Run<'_> {
                     PromptFit::Fits if self.release_memory_for_media(step, transcript.messages()) => Ok(Flow::Continue),
                     PromptFit::Fits => self.call(step, transcript).await,
                     PromptFit::Changed => Ok(Flow::Continue),
-                    PromptFit::TooLarge(ending) => self.stop(step, Self::no_rows(step), None, ending, None).await,
+                    PromptFit::TooLarge(ending) => {
+                        self.stop(step, Self::no_rows(step), StepCost::default(), ending, None).await
+                    }
                 }
             }
             (TurnAction::Begin, Some(transcript)) => self.begin(step.owned, transcript.messages()).await,
@@ -220,11 +222,11 @@ impl Run<'_> {
                 let last = LastMessage::of(&transcript, self.turn);
                 let end =
                     (last.map_or(CompletionReason::Stop, LastMessage::completion), last.and_then(|last| last.finish));
-                self.finish(step, Self::no_rows(step), None, end).await
+                self.finish(step, Self::no_rows(step), StepCost::default(), end).await
             }
             (TurnAction::Stop(ending), _) => {
                 let ending = self.with_rollback(ending, step.owned.cancel.as_ref(), None).await?;
-                self.stop(step, Self::no_rows(step), None, ending, None).await
+                self.stop(step, Self::no_rows(step), StepCost::default(), ending, None).await
             }
             (TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish, None) => {
                 Err(Error::Internal("unexpected owner of a turn that waits for tools".to_owned()))

@@ -122,12 +122,7 @@ pub fn start(
     loops.every("readers", poll, stop, |engine| async move { engine.check_readers().await });
     loops.every("queue expiry", poll, stop, |engine| async move { engine.sessions.expire_queued_messages().await });
     loops.every("queued turns", poll, stop, |engine| async move { engine.start_waiting_turns().await });
-    loops.every(
-        "compactions",
-        poll,
-        stop,
-        |engine| async move { engine.sessions.expire_abandoned_compactions().await },
-    );
+    loops.every("compactions", poll, stop, |engine| async move { engine.sessions.expire_compactions().await });
     loops.take_over(poll, stop);
     loops.follow_tenants(stop, done);
     loops.sweep(stop);
@@ -141,12 +136,8 @@ pub fn start(
         let interval = Pace::Each(rules.models.refresh_interval);
         loops.every("models", interval, stop, |engine| async move { engine.prompts.refresh_models().await });
     }
-    loops.every(
-        "purge",
-        Pace::Each(engine.sessions.stay()),
-        stop,
-        |engine| async move { engine.sessions.purge().await },
-    );
+    let stay = Pace::Each(engine.sessions.stay());
+    loops.every("purge", stay, stop, |engine| async move { engine.sessions.purge().await });
     if rules.has_other_replicas {
         loops.share(rules.turn.share_interval, stop, done);
     }

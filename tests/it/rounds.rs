@@ -81,7 +81,7 @@ async fn abandoned_compactions_are_given_up_although_that_fails_in_other_session
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
     break_rows(&host, "compactions").await;
-    as_worker(host.replica.engine.sessions.expire_abandoned_compactions()).await.unwrap_err();
+    as_worker(host.replica.engine.sessions.expire_compactions()).await.unwrap_err();
     let running = "compactions where status = 1";
     assert_eq!(rows(&host, "good", running).await, 0);
     assert_eq!(rows(&host, "bad-0", running).await, 1);
@@ -180,7 +180,7 @@ async fn one_round_gives_up_all_abandoned_compactions() {
     let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
-    as_worker(host.replica.engine.sessions.expire_abandoned_compactions()).await.unwrap();
+    as_worker(host.replica.engine.sessions.expire_compactions()).await.unwrap();
     let left = number(&host, "select count(*) from compactions where status = 1").await;
     assert_eq!(left, 0);
 }

@@ -271,7 +271,7 @@ impl SessionCommands {
 
     /// Gives up abandoned compactions. A session in which that fails does not hold up the others.
     /// Returns the first error.
-    pub async fn expire_abandoned_compactions(&self) -> Result<(), Error> {
+    pub async fn expire_compactions(&self) -> Result<(), Error> {
         let mut first = Ok(());
         while !self.capacity.draining.is_cancelled() {
             let found = self.store.abandoned_compactions(ROUND).await?;

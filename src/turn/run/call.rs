@@ -179,8 +179,8 @@ impl Run<'_> {
                 TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish => None,
             };
             return match ending {
-                Some(ending) => self.stop(step, rows, Some(cost), ending, Some(finish.reason)).await,
-                None => self.finish(step, rows, Some(cost), (reason, Some(finish.reason))).await,
+                Some(ending) => self.stop(step, rows, cost, ending, Some(finish.reason)).await,
+                None => self.finish(step, rows, cost, (reason, Some(finish.reason))).await,
             };
         }
         let handing = BatchBuilder {
@@ -266,7 +266,7 @@ impl Run<'_> {
                     let fallback = Fallback { from, to, failure, voided };
                     self.fall_back(step.owned, fallback, rows, cost).await
                 }
-                None => self.stop(step, rows, Some(cost), Ending::Failed(failure), None).await,
+                None => self.stop(step, rows, cost, Ending::Failed(failure), None).await,
             };
         };
         tracing::warn!(
@@ -352,7 +352,7 @@ impl Run<'_> {
             rows.message(assistant(message, partial, response, step.estimator), step.at);
         }
         let cost = self.unreported_call(step, &mut rows, written).await;
-        self.stop(step, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
+        self.stop(step, rows, cost, ending, written.map(|_| FinishReason::Cancelled)).await
     }
 
     /// Records a call without reported usage, and the message that it wrote.

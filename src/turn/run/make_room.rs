@@ -53,7 +53,7 @@ impl Run<'_> {
         if restarts > step.policy.context.compaction.guard_max_restarts {
             let failure = Failure::local(FailureReason::ContextOverflow, words, false);
             let ending = self.overflow(step, failure).await?;
-            return self.stop(step, rows, Some(cost), ending, None).await;
+            return self.stop(step, rows, cost, ending, None).await;
         }
         self.reductions.restarts = (step.at.step, restarts);
         self.reductions.forced = Some((Trigger::Threshold, step.size.count.tokens / 2));

@@ -112,7 +112,7 @@ impl Run<'_> {
             && self.can_compact(step, &seen.messages, forced).await?;
         if !again || chosen.is_none() && !compacts {
             let ending = self.overflow(step, failure).await?;
-            return self.stop(step, rows, Some(cost), ending, None).await;
+            return self.stop(step, rows, cost, ending, None).await;
         }
         self.recovered = Some(step.at.step);
         self.reductions.forced = compacts.then_some(forced);
