@@ -296,7 +296,7 @@ async fn first_keys(auth: &Auth) -> anyhow::Result<()> {
 
 /// Reads the limits and deletions of tenants for the first time. No call is admitted before.
 async fn first_limits(engine: &Engine) {
-    while let Err(error) = engine.quotas().read_limits().await {
+    while let Err(error) = engine.capacity.quotas.read_limits().await {
         tracing::warn!(%error, "cannot read the tenant limits yet; retrying");
         tokio::time::sleep(STARTUP_RETRY_INTERVAL).await;
     }
@@ -348,7 +348,7 @@ async fn close(database: Database, postgres: Option<Postgres>) -> anyhow::Result
 fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
     telemetry.build_info(option_env!("GIT_COMMIT"), store::migrate::newest());
     let engine = Arc::downgrade(engine);
-    telemetry.observe_leases(move || engine.upgrade().map_or(0, |engine| engine.leases().count()));
+    telemetry.observe_leases(move || engine.upgrade().map_or(0, |engine| engine.capacity.leases.count()));
     let database = database.clone();
     telemetry.observe_pools(move || database.status().to_vec());
 }

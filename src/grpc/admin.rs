@@ -44,7 +44,7 @@ impl AdminService for Admin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema_version: store::migrate::newest(),
             max_request_bytes: (self.max_request_bytes as u64).to_field(),
-            max_blob_bytes: self.engine.rules().blobs.max_bytes.to_field(),
+            max_blob_bytes: self.engine.prompts.rules.blobs.max_bytes.to_field(),
             auth_required: self.auth.is_required(),
             tenant_id: caller.tenant.into_string(),
             access: caller.access.to_field(),
@@ -58,7 +58,7 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::CreateKeyResponse>, Status> {
         let (caller, call) = (caller(&request)?, call(&request));
         let create = decode::create_key(request.into_inner())?;
-        self.engine.check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
+        self.engine.capacity.check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
         let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
         if let Some(call) = call {
             call.record_managed(key.tenant.as_str(), &key.id);
@@ -104,7 +104,7 @@ impl AdminService for Admin {
         let caller = caller(&request)?;
         let wanted = decode::get_tenant_limits(request.into_inner())?;
         let tenant = tenant_of(&caller, wanted)?;
-        let TenantState { own, in_force, used } = self.engine.tenant_state(&tenant).await?;
+        let TenantState { own, in_force, used } = self.engine.capacity.tenant_state(&tenant).await?;
         Ok(Response::new(pb::GetTenantLimitsResponse {
             tenant_id: tenant.into_string(),
             own: own.to_field(),
@@ -123,8 +123,8 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::SetTenantLimitsResponse>, Status> {
         caller(&request)?;
         let decode::SetLimits { tenant, limits } = decode::set_tenant_limits(request.into_inner())?;
-        self.engine.check_tenant(&tenant)?;
-        let in_force = self.engine.set_limits(tenant, limits).await?;
+        self.engine.capacity.check_tenant(&tenant)?;
+        let in_force = self.engine.capacity.set_limits(tenant, limits).await?;
         Ok(Response::new(pb::SetTenantLimitsResponse { in_force: in_force.to_field() }))
     }
 
@@ -134,7 +134,7 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::DeleteTenantResponse>, Status> {
         let caller = caller(&request)?;
         let tenant = decode::delete_tenant(request.into_inner())?;
-        let deletion = self.engine.delete_tenant(tenant, caller.subject).await?;
+        let deletion = self.engine.sessions.delete_tenant(tenant, caller.subject).await?;
         self.auth.reload_keys().await;
         Ok(Response::new(pb::DeleteTenantResponse { deletion: deletion.to_field() }))
     }
@@ -146,7 +146,7 @@ impl AdminService for Admin {
         let caller = caller(&request)?;
         let wanted = decode::get_tenant_deletion(request.into_inner())?;
         let tenant = tenant_of(&caller, wanted)?;
-        let deletion = self.engine.tenant_deletion(&tenant).await?;
+        let deletion = self.engine.store().erasure(&tenant).await?;
         Ok(Response::new(pb::GetTenantDeletionResponse { deletion: deletion.to_field() }))
     }
 }

@@ -76,12 +76,12 @@ impl Admission {
 
     /// Whether a call must be rejected because its tenant is being deleted, as far as this replica knows.
     fn is_tenant_being_deleted(&self, caller: &Principal, path: &str) -> bool {
-        !is_operator_call(caller, path) && self.engine.quotas().is_deleted(&caller.tenant)
+        !is_operator_call(caller, path) && self.engine.capacity.quotas.is_deleted(&caller.tenant)
     }
 
     fn admit(&self, caller: &Principal, path: &str) -> Result<AdmissionSlots, Rejection> {
         let tenant = &caller.tenant;
-        let quotas = self.engine.quotas();
+        let quotas = &self.engine.capacity.quotas;
         if !quotas.last_read().is_recent() {
             return Err(status::not_up_to_date().into());
         }
@@ -107,7 +107,7 @@ impl Admission {
     /// The older of the two times at which the data that admits a call was read: API keys, and limits with
     /// deletions.
     fn known_at(&self, keys_read: Option<KeysRead>) -> AdmittedAt {
-        let limits = self.engine.quotas().last_read().at();
+        let limits = self.engine.capacity.quotas.last_read().at();
         let keys = keys_read.and_then(|KeysRead(at)| at);
         AdmittedAt(keys.into_iter().chain(limits).min())
     }
@@ -118,7 +118,7 @@ impl Admission {
         answer: impl Future<Output = Result<Response<Body>, E>>,
         admittance: AdmissionSlots,
     ) -> Result<Response<Body>, E> {
-        let learned = self.engine.quotas().load_use(admittance.request.tenant());
+        let learned = self.engine.capacity.quotas.load_use(admittance.request.tenant());
         if let Err(error) = learned.await {
             return Ok(Status::from(error).into_http());
         }
@@ -193,7 +193,7 @@ where
             let clone = self.inner.clone();
             let mut inner = std::mem::replace(&mut self.inner, clone);
             return Box::pin(async move {
-                let quotas = admission.engine.quotas();
+                let quotas = &admission.engine.capacity.quotas;
                 quotas.is_still_deleted(&caller.tenant).await;
                 let admitted_at = admission.known_at(keys_read);
                 match admission.admit(&caller, request.uri().path()) {

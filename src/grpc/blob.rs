@@ -50,13 +50,13 @@ impl BlobService for Blobs {
         let tenant = tenant(&request)?;
         let ended = request.extensions().get::<BodyEnd>().cloned().unwrap_or_default();
         let mut messages = request.into_inner();
-        let BlobsConfig { upload_idle_timeout, upload_timeout, .. } = self.engine.rules().blobs;
+        let BlobsConfig { upload_idle_timeout, upload_timeout, .. } = self.engine.prompts.rules.blobs;
         let command = decode::blob_header(with_timeout(upload_idle_timeout, messages.message()).await??)?;
         let (pieces, arriving) = mpsc::channel(1);
         let fed = async {
             with_timeout(upload_timeout, forward_chunks(messages, &ended, pieces, upload_idle_timeout)).await?
         };
-        let (fed, stored) = tokio::join!(fed, self.engine.put_blob(tenant, command, arriving));
+        let (fed, stored) = tokio::join!(fed, self.engine.sessions.put_blob(tenant, command, arriving));
         fed?;
         let blob = match stored {
             Err(Error::IdempotencyMismatch(key)) => {

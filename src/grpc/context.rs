@@ -40,7 +40,7 @@ impl ContextService for Contexts {
         let tenant = tenant(&request)?;
         let decode::GetContextStats { session, model, as_text } = decode::get_context_stats(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
-        let found = self.engine.context_stats(&key, model.as_deref()).await?;
+        let found = self.engine.prompts.context_stats(&key, model.as_deref()).await?;
         let stats = stats::to_pb(&found, &key.session);
         let text = if as_text { stats_text::text(&stats, found.budget.assumed) } else { String::new() };
         Ok(Response::new(pb::GetContextStatsResponse { stats: Some(stats), text }))
@@ -50,7 +50,7 @@ impl ContextService for Contexts {
         let tenant = tenant(&request)?;
         let command = decode::compact(request.into_inner())?;
         let session = command.session.clone();
-        let compaction = self.engine.compact(tenant, command).await?;
+        let compaction = self.engine.sessions.compact(tenant, command).await?;
         let compaction = Some(codec::compaction::to_pb(&compaction, &session));
         Ok(Response::new(pb::CompactResponse { compaction }))
     }
@@ -61,7 +61,7 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::PruneToolOutputsResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::prune_tool_outputs(request.into_inner())?;
-        let report = self.engine.prune_tool_outputs(tenant, command).await?;
+        let report = self.engine.sessions.prune_tool_outputs(tenant, command).await?;
         Ok(Response::new(pb::PruneToolOutputsResponse { report: report.to_field() }))
     }
 
@@ -71,7 +71,7 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::restore_tool_outputs(request.into_inner())?;
-        let restored = self.engine.restore_tool_outputs(tenant, command).await?;
+        let restored = self.engine.sessions.restore_tool_outputs(tenant, command).await?;
         let pb::ContextRestored { pruned_at_seq: _, call_ids, tokens_restored } = restored.to_field();
         Ok(Response::new(pb::RestoreToolOutputsResponse { call_ids, tokens_restored }))
     }
@@ -83,7 +83,7 @@ impl ContextService for Contexts {
         let tenant = tenant(&request)?;
         let command = decode::prepare_context(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
-        let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
+        let (rendered, report) = self.engine.sessions.prepare_context(tenant, command).await?;
         let report = Some(codec::ledger::prepare_report_to_pb(&report, &key.session));
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
         Ok(Response::new(pb::PrepareContextResponse { prompt: Some(prompt), report }))
@@ -96,7 +96,7 @@ impl ContextService for Contexts {
         let tenant = tenant(&request)?;
         let command = decode::render_context(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
-        let rendered = self.engine.render(tenant, command).await?;
+        let rendered = self.engine.prompts.render(tenant, command).await?;
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
         Ok(Response::new(pb::RenderContextResponse { prompt: Some(prompt) }))
     }
@@ -107,9 +107,9 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::CountTokensResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.messages)).await?;
+        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_messages(&request.messages)).await?;
         let command = decode::count_tokens(request, stored)?;
-        let counts = self.engine.count_tokens(tenant, command).await?;
+        let counts = self.engine.prompts.count_tokens(tenant, command).await?;
         Ok(Response::new(counts::counts(&counts)))
     }
 
@@ -128,7 +128,7 @@ impl ContextService for Contexts {
         let mut room = PageBudget::default();
         let batch = COMPACTIONS_PER_READ.min(page.size.saturating_add(1));
         let more = 'page: loop {
-            let read = self.engine.compactions(&key, last.as_ref(), batch).await?;
+            let read = self.engine.prompts.compactions(&key, last.as_ref(), batch).await?;
             for compaction in &read {
                 let shown = codec::compaction::to_pb(compaction, &key.session);
                 if compactions.len() == page.size as usize || !room.try_reserve(shown.encoded_len()) {
@@ -153,7 +153,7 @@ impl ContextService for Contexts {
         let tenant = tenant(&request)?;
         let command = decode::revert_compaction(request.into_inner())?;
         let session = command.session.clone();
-        let (compaction, size) = self.engine.revert_compaction(tenant, command).await?;
+        let (compaction, size) = self.engine.sessions.revert_compaction(tenant, command).await?;
         Ok(Response::new(pb::RevertCompactionResponse {
             compaction: Some(codec::compaction::to_pb(&compaction, &session)),
             context_tokens: size.to_field(),
@@ -166,7 +166,8 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::RecordUsageResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::record_usage(request.into_inner())?;
-        let (UsageReceipt { estimate, size }, calibration_ratio) = self.engine.record_usage(tenant, command).await?;
+        let (UsageReceipt { estimate, size }, calibration_ratio) =
+            self.engine.sessions.record_usage(tenant, command).await?;
         Ok(Response::new(pb::RecordUsageResponse {
             estimate: estimate.to_field(),
             calibration_ratio,

@@ -41,7 +41,7 @@ pub(super) async fn page(
     if let Some(token) = token {
         at = page_token::position(&page_token::decode(&token, LIST, &filter)?)?;
         if shape == PromptFormat::OpenAiResponses {
-            text_calls = engine.text_calls_before(key, seq, at).await?;
+            text_calls = engine.prompts.text_calls_before(key, seq, at).await?;
         }
     }
     let mut messages = Vec::new();
@@ -53,7 +53,7 @@ pub(super) async fn page(
             if messages.len() == size as usize {
                 break 'page true;
             }
-            let exported = engine.exported(key, shape, &message, &text_calls).await?;
+            let exported = engine.prompts.exported(key, shape, &message, &text_calls).await?;
             let shown = to_pb(engine, key, &message, exported).await?;
             if !room.try_reserve(shown.encoded_len()) {
                 break 'page true;

@@ -39,7 +39,7 @@ impl Models {
         let ListModels { provider, page: PageRequest { size, token } } = wanted;
         let filter = provider.as_deref().unwrap_or_default();
         let after = token.map(|token| page_token::decode(&token, LIST, filter)).transpose()?;
-        let mut models = self.engine.models();
+        let mut models = self.engine.prompts.models();
         models.retain(|model| provider.as_ref().is_none_or(|provider| model.provider_name == *provider));
         models.retain(|model| after.as_ref().is_none_or(|after| model.reference > *after));
         let more = models.len() > size as usize;
@@ -54,7 +54,7 @@ impl Models {
     /// Encodes models, with the calibration from the tenant's calls.
     async fn encode_models(&self, tenant: &TenantId, models: Vec<ResolvedModel>) -> Result<Vec<pb::Model>, Status> {
         let references: Vec<&str> = models.iter().map(|model| model.reference.as_str()).collect();
-        let learnt = self.engine.calibrations(tenant, &references).await?;
+        let learnt = self.engine.prompts.calibrations(tenant, &references).await?;
         let ratio = |model: &ResolvedModel| learnt.get(&model.reference).map_or(1.0, |learnt| learnt.ratio);
         Ok(models
             .into_iter()
@@ -78,7 +78,7 @@ impl ModelService for Models {
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
         let tenant = caller(&request)?.tenant;
         let reference = decode::get_model(request.into_inner())?;
-        let model = self.engine.model(&reference)?;
+        let model = self.engine.prompts.model(&reference)?;
         let model = self.encode_models(&tenant, vec![model]).await?.pop();
         Ok(Response::new(pb::GetModelResponse { model }))
     }

@@ -85,7 +85,7 @@ impl QueueService for Queue {
     ) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.message)).await?;
+        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_messages(&request.message)).await?;
         let command = decode::enqueue_message(request, stored)?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let delivery = command.delivery;
@@ -110,7 +110,7 @@ impl QueueService for Queue {
         let tenant = tenant(&request)?;
         let decode::ListQueuedMessages { session, page } = decode::list_queued_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
-        self.engine.session(&key).await?;
+        self.engine.prompts.session(&key).await?;
         Ok(Response::new(self.page(&key, page).await?))
     }
 
@@ -121,7 +121,7 @@ impl QueueService for Queue {
         let tenant = tenant(&request)?;
         let command = decode::cancel_queued_message(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
-        let queued = self.engine.cancel_queued(tenant, command).await?;
+        let queued = self.engine.sessions.cancel_queued(tenant, command).await?;
         let queued_message = Some(self.show(queued, &key).await?);
         Ok(Response::new(pb::CancelQueuedMessageResponse { queued_message }))
     }
@@ -132,7 +132,7 @@ impl QueueService for Queue {
     ) -> Result<Response<pb::ClearQueueResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::clear_queue(request.into_inner())?;
-        let gone = self.engine.clear_queue(tenant, command).await?;
+        let gone = self.engine.sessions.clear_queue(tenant, command).await?;
         let cancelled_message_ids = gone.into_iter().map(|message| message.into_string()).collect();
         Ok(Response::new(pb::ClearQueueResponse { cancelled_message_ids }))
     }

@@ -122,7 +122,7 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::CreateSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::create_session(request.into_inner())?;
-        let session = self.engine.create_session(tenant.clone(), command).await?;
+        let session = self.engine.sessions.create_session(tenant.clone(), command).await?;
         Ok(Response::new(pb::CreateSessionResponse {
             session: Some(large_session::to_pb(&self.engine, &tenant, session).await?),
         }))
@@ -134,7 +134,7 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::GetSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let key = SessionKey::new(tenant, decode::get_session(request.into_inner())?);
-        let session = self.engine.session(&key).await?;
+        let session = self.engine.prompts.session(&key).await?;
         Ok(Response::new(pb::GetSessionResponse {
             session: Some(large_session::to_pb(&self.engine, &key.tenant, session).await?),
         }))
@@ -155,7 +155,7 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::UpdateSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::update_session(request.into_inner())?;
-        let session = self.engine.update_session(tenant.clone(), command).await?;
+        let session = self.engine.sessions.update_session(tenant.clone(), command).await?;
         Ok(Response::new(pb::UpdateSessionResponse {
             session: Some(large_session::to_pb(&self.engine, &tenant, session).await?),
         }))
@@ -167,7 +167,7 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::DeleteSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::delete_session(request.into_inner())?;
-        self.engine.delete_session(tenant, command).await?;
+        self.engine.sessions.delete_session(tenant, command).await?;
         Ok(Response::new(pb::DeleteSessionResponse {}))
     }
 
@@ -177,7 +177,7 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::ForkSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::fork_session(request.into_inner())?;
-        let session = self.engine.fork(tenant.clone(), command).await?;
+        let session = self.engine.sessions.fork(tenant.clone(), command).await?;
         Ok(Response::new(pb::ForkSessionResponse {
             session: Some(large_session::to_pb(&self.engine, &tenant, session).await?),
         }))
@@ -189,10 +189,10 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.messages)).await?;
+        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_messages(&request.messages)).await?;
         let prefix = format!("call_{}_", Uuid::now_v7().simple());
         let decode::DecodedAppend { command, message_paths } = decode::append_messages(request, stored, &prefix)?;
-        let receipt = match self.engine.append_messages(tenant, command).await {
+        let receipt = match self.engine.sessions.append_messages(tenant, command).await {
             Err(Error::Misfit(flaws)) => {
                 return Err(status::append_rejected(&flaws, &message_paths));
             }
@@ -212,7 +212,7 @@ impl SessionService for Sessions {
         let tenant = tenant(&request)?;
         let wanted = decode::list_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, wanted.session.clone());
-        let session = self.engine.session(&key).await?;
+        let session = self.engine.prompts.session(&key).await?;
         if wanted.at.is_some_and(|at| at > session.last_seq) {
             return Err(Error::AtSeqAhead { last: session.last_seq }.into());
         }
@@ -226,7 +226,7 @@ impl SessionService for Sessions {
         let tenant = tenant(&request)?;
         let wanted = decode::export_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, wanted.session.clone());
-        let session = self.engine.session(&key).await?;
+        let session = self.engine.prompts.session(&key).await?;
         if wanted.at.is_some_and(|at| at > session.last_seq) {
             return Err(Error::AtSeqAhead { last: session.last_seq }.into());
         }

@@ -218,7 +218,7 @@ impl<T: Send + 'static> RunningStream<T> {
         // Subscribe to the deltas before reading the events, so that none is missed in between.
         let mut news = match self.reader.subscription.take() {
             Some(news) => news,
-            None => Box::pin(self.reader.engine.subscribe(&self.reader.key)).await?,
+            None => Box::pin(self.reader.engine.live.subscribe(&self.reader.key)).await?,
         };
         // With a `Sync` event, the open message is part of that event.
         let shows = (!self.reader.sync).then_some(&mut news);
@@ -237,7 +237,7 @@ impl<T: Send + 'static> RunningStream<T> {
 
     /// Handles the next occurrence: a delta, a new event, a drain or a due heartbeat.
     async fn live(&mut self, news: &mut Subscription) -> Result<(), Stop> {
-        let draining = self.reader.engine.draining().clone();
+        let draining = self.reader.engine.capacity.draining.clone();
         let heartbeat = self.client.last_sent + self.reader.options.heartbeat;
         tokio::select! {
             biased;
@@ -301,7 +301,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 None => break,
             }
         }
-        if let Some(channel) = self.reader.engine.hub().get(&self.reader.key) {
+        if let Some(channel) = self.reader.engine.live.hub.get(&self.reader.key) {
             channel.advance(self.reader.cursor);
             channel.mark(SeenEvent { seq: self.reader.cursor, at: self.written_at });
         }
@@ -363,7 +363,7 @@ impl<T: Send + 'static> RunningStream<T> {
             engine.metrics().replayed(event.encoded_len());
         } else {
             // Zero if the clock of the database is ahead of ours.
-            let lag = engine.now().duration_since(written).try_into();
+            let lag = engine.prompts.now().duration_since(written).try_into();
             engine.metrics().streamed(lag.unwrap_or_default());
         }
     }
@@ -513,7 +513,7 @@ impl<T: Send + 'static> RunningStream<T> {
             turn_id: turn.map(TurnId::into_string).unwrap_or_default(),
             step: i32::try_from(at.step).unwrap_or(i32::MAX),
             attempt: i32::try_from(at.attempt).unwrap_or(i32::MAX),
-            time: self.reader.engine.now().to_field(),
+            time: self.reader.engine.prompts.now().to_field(),
             replay: false,
             payload: Some(payload),
         }

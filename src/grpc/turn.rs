@@ -66,7 +66,7 @@ impl Turns {
             }
             TurnState::Running | TurnState::Completed | TurnState::Cancelled | TurnState::Failed => Vec::new(),
         };
-        let limits = self.engine.limits(&turn.config, &turn.request);
+        let limits = self.engine.prompts.limits(&turn.config, &turn.request);
         let mut shown =
             encode::turn(turn, key.session.as_str(), &limits, &pending).map_err(|error| status::internal(&error))?;
         fit_turn(&self.engine, key, &mut shown).await?;
@@ -94,7 +94,7 @@ impl Turns {
         wanted: decode::ListEvents,
     ) -> Result<pb::ListEventsResponse, Status> {
         let decode::ListEvents { session: _, turn, after, size } = wanted;
-        let session = self.engine.session(key).await?;
+        let session = self.engine.prompts.session(key).await?;
         let last = session.last_seq;
         if after > last {
             return Err(Error::CursorAhead { last }.into());
@@ -180,7 +180,7 @@ impl Turns {
         watch: Watch,
         options: decode::StreamOptions,
     ) -> Result<Reader, Error> {
-        let session = self.engine.session(&key).await?;
+        let session = self.engine.prompts.session(&key).await?;
         if watch.after > session.last_seq {
             return Err(Error::CursorAhead { last: session.last_seq });
         }
@@ -222,7 +222,7 @@ impl TurnService for Turns {
         let tenant = tenant(&request)?;
         let deadline = deadline::of(&request);
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::blobs_in_messages(&request.input)).await?;
+        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_messages(&request.input)).await?;
         let (command, options) = decode::execute_turn(request, stored)?;
         let Admitted { key, stream_end, admission, after, subscription } =
             self.engine.execute(tenant, command, deadline).await?;
@@ -244,7 +244,7 @@ impl TurnService for Turns {
             }
             AdmissionKind::Attached => {
                 admitted.set_admission(pb::Admission::Attached);
-                let session = self.engine.session(&key).await?;
+                let session = self.engine.prompts.session(&key).await?;
                 session.check_cursor(after).map_err(Error::from)?;
                 Some(session.last_seq)
             }
@@ -302,7 +302,7 @@ impl TurnService for Turns {
         let tenant = tenant(&request)?;
         let decode::GetTurn { session, turn } = decode::get_turn(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
-        self.engine.session(&key).await?;
+        self.engine.prompts.session(&key).await?;
         let turn = self.stored_turn(&key, &turn).await?;
         Ok(Response::new(pb::GetTurnResponse { turn: Some(self.encode_turn(&key, &turn).await?) }))
     }
@@ -314,7 +314,7 @@ impl TurnService for Turns {
         let tenant = tenant(&request)?;
         let decode::ListTurns { session, page } = decode::list_turns(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
-        self.engine.session(&key).await?;
+        self.engine.prompts.session(&key).await?;
         Ok(Response::new(self.turns_page(&key, page).await?))
     }
 
@@ -324,7 +324,7 @@ impl TurnService for Turns {
     ) -> Result<Response<pb::SubmitToolResultsResponse>, Status> {
         let tenant = tenant(&request)?;
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::blobs_in_results(&request.results)).await?;
+        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_results(&request.results)).await?;
         let command = decode::submit_tool_results(request, stored)?;
         let receipts = self.engine.submit(tenant, command).await?;
         let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {

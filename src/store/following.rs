@@ -18,11 +18,11 @@ use super::{
 use crate::model::{MessageId, Seq, SessionKey, TurnId};
 
 /// The turn that follows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct NextTurn<'a> {
     /// The queued message for which it starts.
     pub message: &'a MessageId,
-    pub admission: &'a Admission<'a>,
+    pub admission: Admission<'a>,
 }
 
 /// The queued messages that may start a turn.

@@ -25,6 +25,7 @@ mod opening;
 
 pub mod context;
 
+mod idempotency;
 mod readers;
 
 mod engine;

@@ -1,25 +1,24 @@
 //! What a turn begins with: the configuration and the counters that it starts from, and the first
 //! events of the turn and of its steps.
 
+use std::time::Duration;
+
 use crate::{
     context::{
         budget::Budget,
         size::{ContextSize, Counters},
     },
     model::{
-        Limits, Payload, RequestId, SessionConfig, TokenCount,
-        command::TurnRequest,
+        Limits, LimitsOverride, Payload, SessionConfig, TokenCount, TurnId,
+        command::{Idempotency, TurnRequest},
         event::{StepPosition, StepStarted, TurnStarted},
     },
     provider::registry::ResolvedModel,
-    session::{
-        creation::FIRST_REVISION,
-        rows::{NewMessage, Rows},
-    },
+    session::rows::{NewMessage, Rows},
     store::{
+        admission::Admission,
         owned::{OwnedTurn, Revision},
         session::Session,
-        session_memory::PrepareInput,
     },
     turn::context::{estimators::estimator, prompt_call::PromptCall},
 };
@@ -33,12 +32,6 @@ pub(in crate::turn) struct StartingPoint<'a> {
 }
 
 impl<'a> StartingPoint<'a> {
-    /// A new session.
-    pub(in crate::turn) fn new(config: &'a SessionConfig) -> Self {
-        let counters = Counters { transcript_tokens: 0, context_version: 0, anchor: None };
-        Self { config, revision: FIRST_REVISION, counters }
-    }
-
     /// The state after a turn that runs here.
     pub(in crate::turn) fn after(owned: &'a OwnedTurn) -> Self {
         let Revision { number, config } = owned.in_force();
@@ -49,17 +42,12 @@ impl<'a> StartingPoint<'a> {
     pub(in crate::turn) fn of(session: &'a Session) -> Self {
         Self { config: &session.config, revision: session.revision, counters: session.into() }
     }
-
-    /// A session as read, or from this replica's memory.
-    pub(in crate::turn) fn of_basis(basis: &'a PrepareInput) -> Self {
-        let Revision { number, config } = &*basis.revision;
-        Self { config, revision: *number, counters: basis.into() }
-    }
 }
 
 /// A turn that is about to begin.
 pub(in crate::turn) struct Opening<'a> {
-    pub(in crate::turn) request_id: Option<&'a RequestId>,
+    pub(in crate::turn) turn: TurnId,
+    pub(in crate::turn) idempotency: Idempotency,
     pub(in crate::turn) request: &'a TurnRequest,
     pub(in crate::turn) input: Option<NewMessage>,
     /// The size of the first step's prompt, if the step begins with the turn. Otherwise the step
@@ -71,34 +59,61 @@ pub(in crate::turn) struct Opening<'a> {
     pub(in crate::turn) start: StartingPoint<'a>,
 }
 
-/// The first events of a turn, and its input if it has one.
-pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
-    let Opening { request_id, request, input, size, model, limits, budget, start } = new;
-    let StartingPoint { config, revision, counters: _ } = start;
-    let call = PromptCall::new(config, request, 1, false, model);
-    let mut rows = Rows::new(&estimator(model).name(), size.map_or(0, |size| size.offset()));
-    let offered = call.tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
-    rows.event(
-        Payload::TurnStarted(TurnStarted {
-            request: request_id.cloned(),
-            model: model.reference.clone(),
-            limits,
-            tool_names: offered.collect(),
-            input: input.as_ref().map(|input| input.id.clone()),
-        }),
-        StepPosition::default(),
-    );
-    if let Some(input) = input {
-        rows.message(input, StepPosition::default());
+/// A turn with its first events, ready to be admitted.
+#[derive(Debug)]
+pub(in crate::turn) struct OpenedTurn {
+    pub(in crate::turn) turn: TurnId,
+    pub(in crate::turn) rows: Rows,
+    timeout: Duration,
+    revision: i64,
+    idempotency: Idempotency,
+    request: TurnRequest,
+    model: String,
+}
+
+impl OpenedTurn {
+    /// The admission of the turn. `continues`: it starts without input.
+    pub(in crate::turn) fn admission(&self, continues: bool) -> Admission<'_> {
+        let Self { turn, rows, timeout, revision, idempotency, request, model } = self;
+        Admission { turn, rows, timeout: *timeout, revision: *revision, idempotency, request, model, continues }
     }
-    for left_out in call.left_out() {
-        rows.event(left_out, StepPosition::default());
+}
+
+impl Opening<'_> {
+    /// The first events of the turn, and its input if it has one.
+    pub(in crate::turn) fn open(self) -> OpenedTurn {
+        let Opening { turn, idempotency, request, input, size, model, limits, budget, start } = self;
+        let StartingPoint { config, revision, counters: _ } = start;
+        let call = PromptCall::new(config, request, 1, false, model);
+        let mut rows = Rows::new(&estimator(model).name(), size.map_or(0, |size| size.offset()));
+        let offered = call.tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
+        rows.event(
+            Payload::TurnStarted(TurnStarted {
+                request: idempotency.request.clone(),
+                model: model.reference.clone(),
+                limits,
+                tool_names: offered.collect(),
+                input: input.as_ref().map(|input| input.id.clone()),
+            }),
+            StepPosition::default(),
+        );
+        if let Some(input) = input {
+            rows.message(input, StepPosition::default());
+        }
+        for left_out in call.left_out() {
+            rows.event(left_out, StepPosition::default());
+        }
+        if let Some(size) = size {
+            let started = step_started(model, revision, size.size().count, budget);
+            rows.event(started, StepPosition { step: 1, attempt: 1 });
+        }
+        // The timeout is fixed now: a later change of the session's turn_timeout applies to later
+        // turns.
+        let fixed = LimitsOverride { turn_timeout: Some(limits.turn_timeout), ..request.limits };
+        let request = TurnRequest { limits: fixed, ..request.clone() };
+        let (timeout, model) = (limits.turn_timeout, model.reference.clone());
+        OpenedTurn { turn, rows, timeout, revision, idempotency, request, model }
     }
-    if let Some(size) = size {
-        let started = step_started(model, revision, size.size().count, budget);
-        rows.event(started, StepPosition { step: 1, attempt: 1 });
-    }
-    rows
 }
 
 /// The event that begins a step. The statement fills in its tokens; `expected` provides the margin.

@@ -33,7 +33,7 @@ use crate::{
         ClosedTranscript, CompletionReason, Message, SessionKey, TakeMode, Transcript, TurnFence, event::StepPosition,
         transcript::NotClosed,
     },
-    session::{SessionState, rows::Rows, steps::NewStep},
+    session::{SessionState, cost::StepCost, rows::Rows, steps::NewStep},
     store::{
         self,
         grant::Grant,
@@ -115,7 +115,7 @@ pub(in crate::turn) async fn run(
     channel.advance(run.seq);
     run.memory = None;
     if run.is_over && run.is_worth_pruning {
-        engine.prune_after_turn(key).await;
+        engine.sessions.prune_after_turn(key).await;
     }
     left
 }
@@ -126,7 +126,7 @@ impl Run<'_> {
         if self.lease.lost().is_cancelled() {
             return Ok(Flow::Stop);
         }
-        if self.engine.draining.is_cancelled() {
+        if self.engine.capacity.draining.is_cancelled() {
             return self.hand_over().await;
         }
         let read = Instant::now();
@@ -142,7 +142,7 @@ impl Run<'_> {
         if seen.context_version.is_some_and(changed_between) {
             return Ok(Flow::Continue);
         }
-        let trace = self.spans.at((self.engine.traces(), self.key, self.turn), &owned, &seen.messages);
+        let trace = self.spans.at((&self.engine.traces, self.key, self.turn), &owned, &seen.messages);
         trace.scope(Box::pin(self.decide_and_act(owned, seen, read))).await
     }
 
@@ -161,7 +161,7 @@ impl Run<'_> {
         };
         let config = &owned.prepared_for.config;
         let named = owned.request.model.as_ref().unwrap_or(&config.model);
-        let model = match self.engine.model_to_call(named, config).await {
+        let model = match self.engine.prompts.model_to_call(named, config).await {
             Ok(model) => model,
             Err(error) => return self.without_model(&owned, named, error).await,
         };
@@ -171,8 +171,8 @@ impl Run<'_> {
         let step = StepContext {
             owned: &owned,
             estimator: estimator(&model),
-            limits: self.engine.limits(config, &owned.request),
-            policy: self.engine.policy(config)?,
+            limits: self.engine.prompts.limits(config, &owned.request),
+            policy: self.engine.prompts.policy(config)?,
             size: context.size(),
             context,
             unsupported: unsupported(&model, &Excerpt::whole(messages)),
@@ -211,7 +211,9 @@ impl Run<'_> {
                     PromptFit::Fits if self.release_memory_for_media(step, transcript.messages()) => Ok(Flow::Continue),
                     PromptFit::Fits => self.call(step, transcript).await,
                     PromptFit::Changed => Ok(Flow::Continue),
-                    PromptFit::TooLarge(ending) => self.stop(step, Self::no_rows(step), None, ending, None).await,
+                    PromptFit::TooLarge(ending) => {
+                        self.stop(step, Self::no_rows(step), StepCost::default(), ending, None).await
+                    }
                 }
             }
             (TurnAction::Begin, Some(transcript)) => self.begin(step.owned, transcript.messages()).await,
@@ -220,11 +222,11 @@ impl Run<'_> {
                 let last = LastMessage::of(&transcript, self.turn);
                 let end =
                     (last.map_or(CompletionReason::Stop, LastMessage::completion), last.and_then(|last| last.finish));
-                self.finish(step, Self::no_rows(step), None, end).await
+                self.finish(step, Self::no_rows(step), StepCost::default(), end).await
             }
             (TurnAction::Stop(ending), _) => {
                 let ending = self.with_rollback(ending, step.owned.cancel.as_ref(), None).await?;
-                self.stop(step, Self::no_rows(step), None, ending, None).await
+                self.stop(step, Self::no_rows(step), StepCost::default(), ending, None).await
             }
             (TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish, None) => {
                 Err(Error::Internal("unexpected owner of a turn that waits for tools".to_owned()))
@@ -259,7 +261,7 @@ impl Run<'_> {
                     tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "retrying a database access of a turn");
                     tokio::select! {
                         () = self.lease.lost().cancelled() => return Err(error.into()),
-                        () = self.engine.aborting.cancelled() => return Err(error.into()),
+                        () = self.engine.capacity.aborting.cancelled() => return Err(error.into()),
                         () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_RETRY_DELAY),
                     }
                 }
@@ -274,7 +276,7 @@ impl Run<'_> {
             step: owned.step,
             is_answered: owned.completed_steps >= owned.step,
             takeovers: owned.takeovers,
-            max_takeovers: self.engine.rules.turn.max_takeovers,
+            max_takeovers: self.engine.prompts.rules.turn.max_takeovers,
             open_calls: owned.open_calls,
             cancel: owned.cancel.as_ref().map(|cancel| (cancel.cause, cancel.reason.clone())),
             time_left: owned.time_left,
@@ -283,7 +285,7 @@ impl Run<'_> {
             spent: owned.totals,
             // The limits of the configuration in force, since they decide whether there is a next
             // step.
-            limits: self.engine.limits(&owned.in_force().config, &owned.request),
+            limits: self.engine.prompts.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| LastMessage::of(transcript, self.turn)),
             waiting: owned.waiting,
             has_taken: step.policy.take == TakeMode::OneAtATime
@@ -301,10 +303,10 @@ impl Run<'_> {
     /// configuration changes, the step begins anyway.
     async fn begin(&mut self, owned: &OwnedTurn, messages: &[Message]) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
-        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let model = self.engine.prompts.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
         let call = PromptCall::new(config, &owned.request, owned.step + 1, owned.time_left.is_zero(), &model);
         let size = call.size(owned.into(), messages);
-        let budget = budget(&self.engine.policy(config)?.context, &model).ok();
+        let budget = budget(&self.engine.prompts.policy(config)?.context, &model).ok();
         let started = step_started(&model, *number, size.size().count, budget);
         let step = NewStep {
             revision: *number,
@@ -312,7 +314,13 @@ impl Run<'_> {
             started: &crate::codec::event::encode(&started).payload,
             size_offset: size.offset(),
         };
-        match self.engine.store.begin_step(self.key, self.turn_fence(), &step).await? {
+        let begun = self.engine.store.begin_step(self.key, self.turn_fence(), &step).await?;
+        self.apply_conditional(begun)
+    }
+
+    /// Applies the outcome of a write that also depends on concurrent changes.
+    pub(super) fn apply_conditional(&mut self, written: ConditionalWriteOutcome) -> Result<Flow, Error> {
+        match written {
             ConditionalWriteOutcome::Applied(ack) => {
                 self.conflicts = 0;
                 self.apply_written(WriteOutcome::Applied(ack))
@@ -336,7 +344,7 @@ impl Run<'_> {
                 self.watch.committed(&self.engine.metrics);
                 self.close_message();
                 self.channel.advance(last_seq);
-                self.engine.wake(Wakeup::NewEvents(self.key.clone()));
+                self.engine.live.wake(Wakeup::NewEvents(self.key.clone()));
                 self.is_over = state == SessionState::Idle;
                 Ok(if state == SessionState::Running { Flow::Continue } else { Flow::Stop })
             }
@@ -353,7 +361,7 @@ impl Run<'_> {
     /// Hands the turn over, so that any replica can continue it immediately.
     pub(super) async fn hand_over(&mut self) -> Result<Flow, Error> {
         if self.engine.store.hand_over(self.key, self.turn_fence()).await? {
-            self.engine.wake(Wakeup::HandOver(self.key.clone()));
+            self.engine.live.wake(Wakeup::HandOver(self.key.clone()));
         }
         Ok(Flow::Stop)
     }

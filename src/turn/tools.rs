@@ -2,6 +2,7 @@
 //! closed at their deadline.
 
 mod answered_turn;
+mod answers;
 mod mcp;
 mod overdue;
 mod receipts;

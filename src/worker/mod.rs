@@ -97,7 +97,7 @@ pub fn start(
     broken: &CancellationToken,
 ) -> TaskTracker {
     let loops = Loops { tasks: TaskTracker::new(), engine, broken };
-    let rules = engine.rules();
+    let rules = &engine.prompts.rules;
     let poll = Pace::Within(rules.turn.poll_interval);
     let beat = Pace::Each(engine.store().lease_ttl() / BEATS_PER_LEASE);
     let look = Pace::Each(engine.store().lease_ttl() / EXPIRY_CHECKS_PER_LEASE);
@@ -117,26 +117,27 @@ pub fn start(
         Ok(())
     });
     loops.every("cancels", poll, done, |engine| async move { engine.poll_cancels().await });
-    loops.every("news", poll, done, |engine| async move { engine.poll_events().await });
-    loops.every("lost events", poll, done, |engine| async move { engine.check_lost_events().await });
+    loops.every("news", poll, done, |engine| async move { engine.live.poll_events().await });
+    loops.every("lost events", poll, done, |engine| async move { engine.live.check_lost_events().await });
     loops.every("readers", poll, stop, |engine| async move { engine.check_readers().await });
-    loops.every("queue expiry", poll, stop, |engine| async move { engine.expire_queued_messages().await });
+    loops.every("queue expiry", poll, stop, |engine| async move { engine.sessions.expire_queued_messages().await });
     loops.every("queued turns", poll, stop, |engine| async move { engine.start_waiting_turns().await });
-    loops.every("compactions", poll, stop, |engine| async move { engine.expire_abandoned_compactions().await });
+    loops.every("compactions", poll, stop, |engine| async move { engine.sessions.expire_compactions().await });
     loops.take_over(poll, stop);
     loops.follow_tenants(stop, done);
     loops.sweep(stop);
-    loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move { engine.measure_backlog().await });
+    loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move { engine.sessions.measure_backlog().await });
     loops.every("lessons", Pace::Each(CALIBRATION_SAVE_INTERVAL), done, |engine| async move {
-        engine.save_calibrations().await
+        engine.prompts.save_calibrations().await
     });
     let retention = Pace::Within(rules.retention.interval);
-    loops.every("retention", retention, stop, |engine| async move { engine.retain().await });
+    loops.every("retention", retention, stop, |engine| async move { engine.sessions.retain().await });
     if rules.models.discover {
         let interval = Pace::Each(rules.models.refresh_interval);
-        loops.every("models", interval, stop, |engine| async move { engine.refresh_models().await });
+        loops.every("models", interval, stop, |engine| async move { engine.prompts.refresh_models().await });
     }
-    loops.every("purge", Pace::Each(engine.stay()), stop, |engine| async move { engine.purge().await });
+    let stay = Pace::Each(engine.sessions.stay());
+    loops.every("purge", stay, stop, |engine| async move { engine.sessions.purge().await });
     if rules.has_other_replicas {
         loops.share(rules.turn.share_interval, stop, done);
     }
@@ -179,21 +180,21 @@ impl Loops<'_> {
 
     /// Starts the loops that remove the leftovers of uploads and unreferenced blobs.
     fn sweep(&self, stop: &CancellationToken) {
-        self.every("uploads", Pace::Each(SWEEP), stop, |engine| async move { engine.sweep_uploads().await });
+        self.every("uploads", Pace::Each(SWEEP), stop, |engine| async move { engine.sessions.sweep_uploads().await });
         let seldom = Pace::Each(SWEEP_BLOBS);
-        self.every("blobs", seldom, stop, |engine| async move { engine.sweep_blobs().await });
+        self.every("blobs", seldom, stop, |engine| async move { engine.sessions.sweep_blobs().await });
     }
 
     /// Starts the loops of a replica in a deployment with several replicas.
     fn share(&self, share_interval: Duration, stop: &CancellationToken, done: &CancellationToken) {
-        let (engine, until) = (Arc::clone(self.engine), done.clone());
-        let telling = move || Arc::clone(&engine).send_wakeups(until.clone());
+        let (live, until) = (Arc::clone(&self.engine.live), done.clone());
+        let telling = move || Arc::clone(&live).send_wakeups(until.clone());
         self.tasks.spawn(supervised("wake-ups sent", self.broken.clone(), telling));
         let (engine, until) = (Arc::clone(self.engine), done.clone());
         let hearing = move || Arc::clone(&engine).receive_wakeups(until.clone());
         self.tasks.spawn(supervised("wake-ups heard", self.broken.clone(), hearing));
-        self.every("share", Pace::Each(share_interval), done, |engine| async move { engine.share().await });
-        self.every("chunks", Pace::Each(SWEEP), stop, |engine| async move { engine.sweep_chunks().await });
+        self.every("share", Pace::Each(share_interval), done, |engine| async move { engine.live.share().await });
+        self.every("chunks", Pace::Each(SWEEP), stop, |engine| async move { engine.live.sweep_chunks().await });
     }
 
     /// Starts the loops for limits, usage and the deletion of tenants.
@@ -201,9 +202,9 @@ impl Loops<'_> {
         let quotas = Pace::Each(quota::REFRESH_INTERVAL);
         self.every("quotas", quotas, done, |engine| async move { engine.keep_quotas().await });
         let measure = Pace::Each(quota::MEASURE_INTERVAL);
-        self.every("storage", measure, stop, |engine| async move { engine.measure_storage().await });
+        self.every("storage", measure, stop, |engine| async move { Ok(engine.capacity.quotas.measure().await?) });
         let erase = Pace::Each(ERASE);
-        self.every("deleted tenants", erase, stop, |engine| async move { engine.erase_tenants().await });
+        self.every("deleted tenants", erase, stop, |engine| async move { engine.sessions.erase_tenants().await });
     }
 
     fn every<F>(

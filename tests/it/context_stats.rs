@@ -63,7 +63,7 @@ fn assert_adds_up(stats: &pb::ContextStats) {
 #[tokio::test(flavor = "multi_thread")]
 async fn context_size_is_the_anchor_plus_new_messages_and_drives_the_triggers() {
     let host = Host::scripted(&[says("Hello.", 5_000, 100)]).await;
-    let before = host.replica.engine.rules().models.default_model.clone();
+    let before = host.replica.engine.prompts.rules.models.default_model.clone();
     assert_eq!(before, "scripted/demo");
     let first = turn("s", "", "Hi");
     let first = pb::ExecuteTurnRequest {
@@ -173,7 +173,7 @@ async fn calibration_of_a_model_survives_a_restart_and_corrects_counts() {
     let tenant = TenantId::new("default");
     eventually("three calls have taught something", || async {
         let engine = &host.replica.engine;
-        let known = as_worker(engine.calibrations(&tenant, &[MODEL])).await;
+        let known = as_worker(engine.prompts.calibrations(&tenant, &[MODEL])).await;
         known.unwrap().get(MODEL).is_some_and(|it| it.calls == 3)
     })
     .await;

@@ -189,7 +189,7 @@ async fn calls_update_the_calibration() {
     let client = database.client().await;
     let stored = "select model, ratio, calls from tenant_calibration where tenant_id = 'default'";
     eventually("what the call taught is written", || async {
-        as_worker(replica.engine.save_calibrations()).await.unwrap();
+        as_worker(replica.engine.prompts.save_calibrations()).await.unwrap();
         !client.query(stored, &[]).await.unwrap().is_empty()
     })
     .await;
@@ -223,7 +223,7 @@ async fn only_so_many_calls_of_a_model_are_counted_between_two_writes() {
     };
     let client = database.client().await;
     let learnt = async || {
-        as_worker(replica.engine.save_calibrations()).await.unwrap();
+        as_worker(replica.engine.prompts.save_calibrations()).await.unwrap();
         let stored = "select coalesce(sum(calls), 0)::bigint from tenant_calibration";
         client.query_one(stored, &[]).await.unwrap().get::<_, i64>(0)
     };

@@ -106,7 +106,7 @@ async fn to_the_end<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, S
 async fn purge(host: &Host) {
     let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where state = 3";
     host.database.client().await.batch_execute(sql).await.unwrap();
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
 }
 
 /// The number of rows of a session in each table that has any.
@@ -174,7 +174,7 @@ async fn a_deleted_sessions_id_is_reserved_until_its_rows_are_purged() {
                 select 'default', 's', -n, 1, 1, 1, 'message_committed', '' from generate_series(1, 1200) n";
     host.database.client().await.batch_execute(many).await.unwrap();
 
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
     let events = 1_200 + seqs(&cut).last().unwrap() + 1;
     assert!(rows(&host, "s").await.contains(&("events".to_owned(), events)), "for who follows it");
     let taken = create(&host, "s", "").await.unwrap_err();

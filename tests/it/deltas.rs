@@ -97,7 +97,7 @@ async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
     let Admitted { key, stream_end, admission: _, after, subscription } =
         engine.execute(TenantId::new("default"), command, None).await.unwrap();
     let StreamEnd::Turn(turn) = stream_end else { panic!("no turn was started") };
-    let channel = engine.hub().enter(&key);
+    let channel = engine.live.hub.enter(&key);
     eventually("all of it to be said", || async {
         let open = channel.subscribe().open_message(|_| true);
         open.is_some_and(|open| open.parts.get(&0).is_some_and(|(_, text)| text == "One two three four."))
@@ -366,7 +366,7 @@ async fn a_reader_past_a_commit_is_not_sent_its_message_as_open() {
     again().await;
     // The channel is notified of a commit a moment later than the table: here it still considers the message open.
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
-    let channel = host.replica.engine.hub().get(&key).expect("it has a reader");
+    let channel = host.replica.engine.live.hub.get(&key).expect("it has a reader");
     let delta = Delta {
         message: MessageId::new(messages(&seen)[1].message_id.clone()),
         part: 0,

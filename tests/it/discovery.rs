@@ -66,7 +66,7 @@ async fn listed(host: &Host) -> Vec<String> {
 }
 
 async fn refresh(host: &Host) {
-    as_worker(host.replica.engine.refresh_models()).await.unwrap();
+    as_worker(host.replica.engine.prompts.refresh_models()).await.unwrap();
 }
 
 fn limit(tokens: i32, source: ModelSource) -> Option<pb::ModelLimit> {

@@ -93,7 +93,7 @@ async fn chunks(host: &Host) -> i64 {
 /// Waits until no stored chunk is left, after a sweep of chunks that arrived late.
 async fn none_left(host: &Host) {
     eventually("the chunks to be gone", || async {
-        as_worker(host.replica.engine.sweep_chunks()).await.unwrap();
+        as_worker(host.replica.engine.live.sweep_chunks()).await.unwrap();
         chunks(host).await == 0
     })
     .await;
@@ -198,12 +198,12 @@ async fn partial_text_is_stored_only_while_another_replica_has_a_reader() {
     let host = Host::with(speaks()).await;
     let other = host.beside(speaks()).await;
     for host in [&host, &other] {
-        eventually("the replica to hear wake-ups", || async { host.replica.engine.receives_wakeups() }).await;
+        eventually("the replica to hear wake-ups", || async { host.replica.engine.live.receives_wakeups() }).await;
     }
     let mut own = host.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
     for _ in 0..3 {
-        as_worker(host.replica.engine.share()).await.unwrap();
+        as_worker(host.replica.engine.live.share()).await.unwrap();
         assert_eq!(chunks(&host).await, 0, "text is written down for no reader");
     }
     let mut stream = other.watch("s", "", 0).await;

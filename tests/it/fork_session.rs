@@ -387,7 +387,7 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
     let list = host.sessions().list_sessions(pb::ListSessionsRequest::default()).await.unwrap().into_inner();
     assert_eq!(list.sessions.len(), 1, "it is not listed");
     assert_eq!(reason(host.try_fork(fork("chat", 0, "fork")).await), "SESSION_ALREADY_EXISTS");
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
     assert!(!rows_of(&client, "fork").await.is_empty(), "it may still be copied");
     client
         .batch_execute(
@@ -396,7 +396,7 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
         .await
         .unwrap();
     assert!(as_worker(store.copy_piece(&mut copying)).await.is_err(), "its lease ran out");
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
     assert_eq!(rows_of(&client, "fork").await, []);
     assert!(as_worker(store.copy_piece(&mut copying)).await.is_err(), "it is gone");
     assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
@@ -441,7 +441,7 @@ async fn a_fork_copies_nothing_of_a_session_that_took_the_id_of_its_source() {
     host.sessions().delete_session(delete).await.unwrap();
     let gone = "update session_run set version = version + 1, lease_until = '-infinity' where session_id = 'chat'";
     client.batch_execute(gone).await.unwrap();
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
     long_session(&host).await;
 
     let next = as_worker(store.copy_piece(&mut copying)).await;

@@ -216,7 +216,7 @@ async fn every_ending_leaves_the_session_idle_and_clean() {
         assert_eq!(host.session("s").await.state(), pb::SessionState::Idle, "{words}");
         host.assert_counted("s").await;
         host.at_rest().await;
-        as_worker(host.replica.engine.sweep_chunks()).await.unwrap();
+        as_worker(host.replica.engine.live.sweep_chunks()).await.unwrap();
         let left = host.database.client().await.query("select from partial_chunks", &[]).await.unwrap().len();
         assert_eq!(left, 0, "{words}");
         assert_eq!(completed(&host.ask("s", "And on").await).reason(), CompletionReason::Stop, "{words}");

@@ -432,10 +432,10 @@ async fn a_blob_is_kept_while_referenced_and_one_day_longer() {
     };
     let engine = &host.replica.engine;
     age(25).await;
-    as_worker(engine.sweep_blobs()).await.unwrap();
+    as_worker(engine.sessions.sweep_blobs()).await.unwrap();
     assert_eq!(count(&host, "blobs").await, 2, "too young");
     age(27).await;
-    as_worker(engine.sweep_blobs()).await.unwrap();
+    as_worker(engine.sessions.sweep_blobs()).await.unwrap();
     let left = client.query_one("select array_agg(distinct blob_id::text) from blob_chunks", &[]).await.unwrap();
     assert_eq!(left.get::<_, Vec<String>>(0), [used.as_str()]);
 
@@ -448,14 +448,14 @@ async fn a_blob_is_kept_while_referenced_and_one_day_longer() {
     }
     client.execute("update session_run set version = version + 1, lease_until = '-infinity'", &[]).await.unwrap();
     eventually("the rows are gone", async || {
-        as_worker(engine.purge()).await.unwrap();
+        as_worker(engine.sessions.purge()).await.unwrap();
         count(&host, "part_blobs").await == 0
     })
     .await;
-    as_worker(engine.sweep_blobs()).await.unwrap();
+    as_worker(engine.sessions.sweep_blobs()).await.unwrap();
     assert_eq!(count(&host, "blobs").await, 1, "it was named again an hour ago at most");
     age(27).await;
-    as_worker(engine.sweep_blobs()).await.unwrap();
+    as_worker(engine.sessions.sweep_blobs()).await.unwrap();
     assert_eq!((count(&host, "blobs").await, count(&host, "blob_chunks").await), (0, 0));
 }
 
@@ -489,7 +489,7 @@ async fn without_the_reference_guard_a_referenced_blob_is_swept() {
     host.run(asks("s", "scripted/sees", vec![picture()])).await;
     let client = host.database.client().await;
     client.execute("update blobs set touched_at = now() - interval '27 hours'", &[]).await.unwrap();
-    as_worker(host.replica.engine.sweep_blobs()).await.unwrap();
+    as_worker(host.replica.engine.sessions.sweep_blobs()).await.unwrap();
     assert_eq!(count(&host, "blobs").await, 0);
     let events = host.run(turn("s", "scripted/sees", "And now?")).await;
     assert_eq!(kinds(&events).last(), Some(&"turn_completed"), "the model is told words instead");

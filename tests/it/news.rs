@@ -30,7 +30,7 @@ async fn three(options: impl Fn() -> Options) -> [Host; 3] {
     let first = Host::with(without_polls(options())).await;
     let hosts = [first.beside(without_polls(options())).await, first.beside(without_polls(options())).await, first];
     for host in &hosts {
-        eventually("the replica to hear wake-ups", || async { host.replica.engine.receives_wakeups() }).await;
+        eventually("the replica to hear wake-ups", || async { host.replica.engine.live.receives_wakeups() }).await;
     }
     hosts
 }
@@ -245,7 +245,7 @@ async fn a_wakeup_makes_a_replica_check_the_named_session() {
     let options = || answering(&[json!([{"text": "Fine."}])]);
     let host = Host::with(without_polls(options())).await;
     let readers = host.beside(without_polls(options())).await;
-    eventually("the replica to hear wake-ups", || async { readers.replica.engine.receives_wakeups() }).await;
+    eventually("the replica to hear wake-ups", || async { readers.replica.engine.live.receives_wakeups() }).await;
     // This replica sends no notifications.
     let silent = host.beside(Options { workers: false, ..options() }).await;
     for session in ["a", "b"] {
@@ -259,7 +259,7 @@ async fn a_wakeup_makes_a_replica_check_the_named_session() {
     sees(&mut stream, "message_committed").await;
     let head = |session: &str| {
         let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
-        readers.replica.engine.hub().get(&key).expect("it is followed").seq().0
+        readers.replica.engine.live.hub.get(&key).expect("it is followed").seq().0
     };
     assert!(head("b") > 0);
     assert_eq!(head("a"), 0, "a session was looked at that no wake-up named");

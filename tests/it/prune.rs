@@ -522,6 +522,6 @@ async fn a_batched_fork_keeps_reverted_prunes_and_the_order_of_compactions() {
     let expired =
         "update session_run set version = version + 1, lease_until = now() - interval '1 s' where session_id = 'later'";
     client.batch_execute(expired).await.unwrap();
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
     assert_eq!(client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0), 0, "a purge removes them");
 }

@@ -187,7 +187,7 @@ async fn a_prompt_that_the_server_refuses_as_too_long_is_recognised_in_each_prot
 #[ignore = "needs a real server: script/real-server"]
 async fn the_window_is_what_the_server_says() {
     let host = Host::with(providers(None)).await;
-    as_worker(host.replica.engine.refresh_models()).await.unwrap();
+    as_worker(host.replica.engine.prompts.refresh_models()).await.unwrap();
     let mut models = ModelServiceClient::new(host.replica.channel().await);
     for protocol in PROTOCOLS {
         let request = pb::ListModelsRequest { provider: protocol.to_owned(), ..pb::ListModelsRequest::default() };

@@ -222,7 +222,7 @@ async fn a_turn_of_an_unresponsive_replica_is_taken_over_and_completed_once() {
     assert_eq!(kinds(&seen), [&expected[..], &["turn_completed"]].concat());
 
     let before = silent.database.row_counts().await;
-    assert_eq!(silent.replica.engine.leases().count(), 1, "the silent one knows nothing yet");
+    assert_eq!(silent.replica.engine.capacity.leases.count(), 1, "the silent one knows nothing yet");
     silent.release("go");
     silent.at_rest().await;
     assert_eq!(silent.database.row_counts().await, before, "a late write changes nothing");
@@ -241,7 +241,7 @@ async fn a_replica_that_lost_its_lease_stops_calling_the_model() {
     let heir = slow.beside(speaking("B", "go")).await;
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     until_written(&mut watch, "B").await;
-    assert_eq!(slow.replica.engine.leases().count(), 1);
+    assert_eq!(slow.replica.engine.capacity.leases.count(), 1);
     as_worker(slow.replica.engine.poll_cancels()).await.unwrap();
     slow.at_rest().await;
     heir.release("go");

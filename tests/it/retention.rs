@@ -164,9 +164,9 @@ async fn tables_stop_growing_once_retention_applies() {
     for hour in 0..24 {
         an_hour(&host, hour).await;
         age(&client, HOUR).await;
-        as_worker(host.replica.engine.retain()).await.unwrap();
+        as_worker(host.replica.engine.sessions.retain()).await.unwrap();
         age(&client, Duration::from_mins(1)).await; // the readers of a deleted session have ended
-        as_worker(host.replica.engine.purge()).await.unwrap();
+        as_worker(host.replica.engine.sessions.purge()).await.unwrap();
         sizes.push(host.database.row_counts().await.into_iter().collect());
     }
     let names: Vec<&String> = sizes[0].keys().collect();
@@ -278,7 +278,7 @@ async fn readers_of_removed_events_get_the_oldest_kept_seq() {
     let last = host.session("chat").await.last_seq;
     let ended = host.turn("chat", &old_turn).await;
     host.ask("chat", "And now?").await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
 
     assert_eq!(oldest(&list(&host, "chat", "", 0).await.unwrap_err()), last + 1);
     assert_eq!(oldest(&list(&host, "chat", "", last - 1).await.unwrap_err()), last + 1);
@@ -307,7 +307,7 @@ async fn a_reader_overtaken_by_retention_gets_an_error() {
     );
     let last = host.session("chat").await.last_seq;
     age(&host.database.client().await, 2 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     // What a stream reads next after its cursor was checked.
     let most =
         contextd::store::event_page::EventPageLimits { events: 32, bytes: 1 << 20, overhead: 0, at_least_one: true };
@@ -331,7 +331,7 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
     let old =
         "update events set at = at - interval '1 day'; update sessions set created_at = created_at - interval '1 day'";
     client.batch_execute(old).await.unwrap();
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(oldest(&list(&host, "chat", "", 0).await.unwrap_err()), last + 1);
     let kept: Vec<i64> = list(&host, "chat", "", last).await.unwrap().events.iter().map(|event| event.seq).collect();
     assert_eq!(kept, live);
@@ -340,7 +340,7 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
     completed(&all(&mut stream).await);
     // After the turn has ended, its events are removed by the next sweep.
     age(&client, 2 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     let end = host.session("chat").await.last_seq;
     assert_eq!(oldest(&list(&host, "chat", "", last).await.unwrap_err()), end + 1);
 }
@@ -364,7 +364,7 @@ async fn facts_of_removed_events_are_still_served() {
     age(&client, 2 * HOUR).await;
     let first = host.turn("chat", &turn_id(&host.events("chat", "", 0, 100).await)).await;
     let second = host.turn("chat", &turn_id(&asked)).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert!(count(&client, "events", "chat").await < 8);
     assert_eq!(as_worker(store.revision_at(&key, contextd::model::Seq(seq))).await.unwrap(), Some(1));
     assert_eq!(host.turn("chat", &first.turn_id).await, first, "it was made for the first configuration");
@@ -402,7 +402,7 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     client.batch_execute(client_leases).await.unwrap();
     age(&client, Duration::from_mins(45)).await;
     client.batch_execute(client_leases).await.unwrap();
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     let stay = ["used", "queued", "live", "changed", "reported", "kept"].map(|session| (session, true));
     for (session, stays) in stay.into_iter().chain([("unused", false)]) {
         assert_eq!(exists(&host, session).await, stays, "{session}, 45 minutes after its last use");
@@ -412,12 +412,12 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     host.release("go");
     all(&mut live).await;
     age(&client, Duration::from_mins(70)).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     for (session, stays) in [("used", true), ("queued", true), ("live", true), ("changed", false), ("kept", true)] {
         assert_eq!(exists(&host, session).await, stays, "{session}, 115 minutes after its last use, or 70");
     }
     age(&client, ttl).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     for (session, stays) in [("used", false), ("queued", false), ("live", false), ("kept", true)] {
         assert_eq!(exists(&host, session).await, stays, "{session}, long after its last use");
     }
@@ -432,13 +432,13 @@ async fn the_servers_own_limit_bounds_every_session() {
     create(&host, with_ttl("shorter", HOUR), "").await;
     let client = host.database.client().await;
     age(&client, 2 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(
         (exists(&host, "plain").await, exists(&host, "longer").await, exists(&host, "shorter").await),
         (true, true, false)
     );
     age(&client, 2 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!((exists(&host, "plain").await, exists(&host, "longer").await), (false, false));
 }
 
@@ -455,7 +455,7 @@ async fn a_fork_inherits_the_time_to_live_of_its_source() {
     let fork = host.sessions().fork_session(fork).await.unwrap().into_inner().session.unwrap();
     assert_eq!(fork.ttl.map(|ttl| ttl.seconds), Some(7_200));
     age(&host.database.client().await, 3 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert!(!exists(&host, "fork").await);
 }
 
@@ -474,14 +474,14 @@ async fn request_ids_are_remembered_as_long_as_documented() {
     create(&host, named("gone"), "").await;
     delete(&host, "gone", "delete").await.unwrap();
     age(&client, kept - HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
     let again = host.enqueue(waits.clone()).await.queued_message.unwrap();
     assert_eq!(again.queued_message_id, queued.queued_message_id, "known after 6 days and 23 hours");
     delete(&host, "gone", "delete").await.unwrap();
 
     age(&client, 2 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     let rows = host.database.row_counts().await.into_iter().collect::<BTreeMap<_, _>>();
     assert_eq!((rows["idempotency"], rows["queue"]), (0, 0));
     let anew = host.enqueue(waits).await.queued_message.unwrap();
@@ -517,7 +517,7 @@ async fn a_request_id_that_has_expired_makes_another_session() {
         seen.extend(ids);
         assert_eq!(seen.len(), 3 * (expired + 1), "{seen:?}");
         age(&client, kept + HOUR).await;
-        as_worker(host.replica.engine.retain()).await.unwrap();
+        as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     }
 }
 
@@ -532,11 +532,11 @@ async fn messages_applied_by_a_live_turn_are_kept_until_it_ends() {
     host.submit("chat", vec![result(&calls[0], "Seen.")]).await;
     let (_, [calls, _]) = crate::harness::events::until_action(&mut stream).await;
     client.batch_execute("update queue set ended_at = ended_at - interval '1 day'").await.unwrap();
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(count(&client, "queue", "chat").await, 1);
     host.submit("chat", vec![result(&calls[0], "Seen.")]).await;
     completed(&all(&mut stream).await);
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(count(&client, "queue", "chat").await, 0);
 }
 
@@ -568,7 +568,7 @@ async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcr
     let began = host.enqueue(began).await;
     all(&mut host.watch("chat", &began.turn_id, 0).await).await;
     age(&client, 2 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(count(&client, "queue", "chat").await, 0);
     let kept =
         "select count(distinct b.blob_id) from part_blobs b join messages m using (tenant_id, session_id, message_id)
@@ -594,7 +594,7 @@ async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
     assert_eq!(batch.query(held, &[]).await.unwrap().len(), 1);
     let held = "select 1 from sessions where session_id = 'chat-1' for update";
     assert_eq!(batch.query(held, &[]).await.unwrap().len(), 1);
-    let sweeps = (0..4).map(|_| host.replica.engine.retain());
+    let sweeps = (0..4).map(|_| host.replica.engine.sessions.retain());
     for swept in futures_util::future::join_all(sweeps).await {
         swept.unwrap();
     }
@@ -602,7 +602,7 @@ async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
     let row = client.query_one(left, &[]).await.unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 1), "only what is held is left");
     batch.rollback().await.unwrap();
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     let row = client.query_one(left, &[]).await.unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, 0));
 }

@@ -69,7 +69,7 @@ async fn expired_messages_are_removed_although_that_fails_in_other_sessions() {
     assert_eq!(rows(&host, "good", waiting).await, 1);
     sql(&host, "update queue set expires_at = now() - interval '1 second'").await;
     break_rows(&host, "queue").await;
-    as_worker(host.replica.engine.expire_queued_messages()).await.unwrap_err();
+    as_worker(host.replica.engine.sessions.expire_queued_messages()).await.unwrap_err();
     assert_eq!(rows(&host, "good", waiting).await, 0);
     assert_eq!(rows(&host, "bad-0", waiting).await, 1);
 }
@@ -81,7 +81,7 @@ async fn abandoned_compactions_are_given_up_although_that_fails_in_other_session
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
     break_rows(&host, "compactions").await;
-    as_worker(host.replica.engine.expire_abandoned_compactions()).await.unwrap_err();
+    as_worker(host.replica.engine.sessions.expire_compactions()).await.unwrap_err();
     let running = "compactions where status = 1";
     assert_eq!(rows(&host, "good", running).await, 0);
     assert_eq!(rows(&host, "bad-0", running).await, 1);
@@ -108,7 +108,7 @@ async fn turns_are_adopted_and_taken_over_although_another_grant_cannot_be_resol
     host.database.owner_died("session_id = 'orphan'").await;
     for session in sessions() {
         let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
-        drop(engine.leases().request(&key));
+        drop(engine.capacity.leases.request(&key));
     }
     break_rows(&host, "session_run").await;
     as_worker(engine.take_over()).await.unwrap_err();
@@ -152,7 +152,7 @@ async fn one_round_of_the_purge_removes_all_sessions_that_were_deleted() {
                    update session_activity set updated_at = '-infinity' where session_id like 'many-%'";
     sql(&host, deleted).await;
     let begun = std::time::Instant::now();
-    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
     let rate = MANY as f64 / begun.elapsed().as_secs_f64();
     let left = number(&host, "select count(*) from session_run where state = 3").await;
     assert_eq!(left, 0);
@@ -168,7 +168,7 @@ async fn one_round_ends_all_messages_whose_time_passed() {
                   select tenant_id, session_id, 'm', '', 1, false, false, now() - interval '1 second' from sessions
                    where session_id like 'many-%'";
     sql(&host, queued).await;
-    as_worker(host.replica.engine.expire_queued_messages()).await.unwrap();
+    as_worker(host.replica.engine.sessions.expire_queued_messages()).await.unwrap();
     let left = number(&host, "select count(*) from queue where status = 0").await;
     assert_eq!(left, 0);
 }
@@ -180,7 +180,7 @@ async fn one_round_gives_up_all_abandoned_compactions() {
     let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
-    as_worker(host.replica.engine.expire_abandoned_compactions()).await.unwrap();
+    as_worker(host.replica.engine.sessions.expire_compactions()).await.unwrap();
     let left = number(&host, "select count(*) from compactions where status = 1").await;
     assert_eq!(left, 0);
 }
@@ -219,7 +219,7 @@ async fn a_turn_that_a_replica_gave_up_by_its_own_clock_goes_on_although_its_hea
     let waiting = turn_id(&[first.event.unwrap()]);
     let engine = &host.replica.engine;
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
-    engine.leases().lose(&key, i64::MAX);
+    engine.capacity.leases.lose(&key, i64::MAX);
     host.at_rest().await;
     as_worker(engine.take_over()).await.unwrap();
     as_worker(engine.take_over_all()).await.unwrap();

@@ -145,7 +145,7 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
     let prune =
         pb::PruneToolOutputsRequest { session_id: "p".to_owned(), request_id: "p1".to_owned(), ..Default::default() };
     host.contexts().prune_tool_outputs(prune).await.unwrap();
-    host.replica.engine.retain().await.unwrap();
+    host.replica.engine.sessions.retain().await.unwrap();
     let refusing = Options { auth: AuthConfig { required: true, ..AuthConfig::default() }, ..Options::default() };
     let refusing = host.beside(refusing).await;
     assert!(refusing.try_execute(turn("c", MODEL, "Hi")).await.is_err());
@@ -222,7 +222,7 @@ async fn counters_begin_at_zero_and_a_sweep_counts_what_it_has_removed_so_far() 
                  create trigger stop before delete on idempotency for each row execute function stop()";
     let client = host.database.client().await;
     client.batch_execute(fails).await.unwrap();
-    as_worker(host.replica.engine.retain()).await.unwrap_err();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap_err();
     assert_eq!(counter(removed, "\"request_ids\"").await, 1.0);
 }
 

@@ -441,5 +441,5 @@ async fn a_late_answer_to_a_call_of_an_earlier_step_is_stale() {
     assert_eq!(host.submit("s", vec![result(&calls[0], "a")]).await, [AnswerStatus::Duplicate]);
     host.release("go");
     assert_eq!(completed(&all(&mut stream).await).reason(), CompletionReason::Stop);
-    eventually("the lease to be given back", || async { host.replica.engine.leases().count() == 0 }).await;
+    eventually("the lease to be given back", || async { host.replica.engine.capacity.leases.count() == 0 }).await;
 }

@@ -360,7 +360,7 @@ async fn leftovers_of_a_dead_replica_are_swept_and_nothing_else() {
     for (tenant, upload) in [(&ours, &old), (&theirs, &older), (&ours, &fresh), (&theirs, &fresh)] {
         as_worker(store.write_upload(tenant, upload, 0, &[b"left", b"behind"])).await.unwrap();
     }
-    as_worker(uploader.replica.engine.sweep_uploads()).await.unwrap();
+    as_worker(uploader.replica.engine.sessions.sweep_uploads()).await.unwrap();
     let client = uploader.database.client().await;
     let left = client.query("select blob_id from blob_chunks order by tenant_id, blob_id, idx", &[]).await.unwrap();
     let left: Vec<BlobId> = left.iter().map(|row| BlobId::new(row.get::<_, String>(0))).collect();

@@ -9,7 +9,7 @@ use crate::{
     turn::{
         Error,
         context::{estimators::template, reasoning},
-        engine::Engine,
+        engine::Prompts,
     },
 };
 
@@ -27,15 +27,9 @@ const ENOUGH: u32 = 4;
 /// whole prompt; some dozens are as informative as some thousands.
 const MAX_CALIBRATION_CALLS: u32 = 64;
 
-impl Engine {
+impl Prompts {
     /// Compares a prompt's estimate with the reported usage, in the background.
-    pub(in crate::turn) fn learn(
-        self: &Arc<Self>,
-        tenant: &TenantId,
-        model: &ResolvedModel,
-        prompt: Arc<Prompt>,
-        reported: u32,
-    ) {
+    pub(in crate::turn) fn learn(&self, tenant: &TenantId, model: &ResolvedModel, prompt: Arc<Prompt>, reported: u32) {
         if !teaches(&prompt, reported) || self.quotas.is_deleted(tenant) {
             return;
         }
@@ -47,11 +41,11 @@ impl Engine {
         let Ok(place) = Arc::clone(&self.calibration_memory.places).try_acquire_owned() else {
             return;
         };
-        let engine = Arc::clone(self);
+        let memory = Arc::clone(&self.calibration_memory);
         let model = model.clone();
         self.calibration_memory.counts.spawn_blocking(move || {
             let predicted = predicted(&model, &prompt);
-            engine.calibration_memory.note(subject, predicted, reported);
+            memory.note(subject, predicted, reported);
             drop(place);
         });
     }
@@ -66,7 +60,7 @@ impl Engine {
                 .is_none_or(|known| known.calls < ENOUGH)
     }
 
-    /// Like [`Engine::learn`], but in the foreground, for a call that a host reports. The result is
+    /// Like [`Prompts::learn`], but in the foreground, for a call that a host reports. The result is
     /// written with the others.
     pub(in crate::turn) async fn learn_now(
         &self,
@@ -108,7 +102,7 @@ impl Engine {
         Ok(known.collect())
     }
 
-    /// The ratio of a model as in [`Engine::calibrations`], cheap enough for every call: from
+    /// The ratio of a model as in [`Prompts::calibrations`], cheap enough for every call: from
     /// memory, if that was read within the last 30 s. If the database does not respond, the ratio
     /// from memory, or 1. It is for display only.
     pub(in crate::turn) async fn ratio(&self, tenant: &TenantId, reference: &str) -> f64 {

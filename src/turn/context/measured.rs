@@ -12,7 +12,6 @@ use crate::{
         event::{Estimate, UsageRecorded},
         message::StoredPart,
     },
-    provider::registry::ResolvedModel,
     session::rows::NewMessage,
 };
 
@@ -123,56 +122,31 @@ pub(in crate::turn) fn is_believed(model: &str, prompt: SentPrompt, (reported, p
     doubt.is_none()
 }
 
-/// The usage record of a turn's model call.
+/// The usage record of a model call. Logs the estimated and the reported size.
 pub(in crate::turn) fn usage_recorded(
-    model: &ResolvedModel,
+    purpose: UsagePurpose,
+    model: &str,
     (usage, estimate): (Option<&Usage>, Option<Estimate>),
     ratio: f64,
     message: Option<&MessageId>,
 ) -> Payload {
-    log_estimate(&model.reference, estimate);
+    if let Some(estimate) = estimate {
+        tracing::info!(
+            model,
+            tokens.estimated = estimate.estimated,
+            tokens.actual = estimate.actual,
+            tokens.deviation = estimate.error(),
+            tokens.deviation_percent = format_args!("{:+.1}", estimate.error_ratio() * 100.0),
+            "model call measured"
+        );
+    }
     Payload::UsageRecorded(UsageRecorded {
-        purpose: UsagePurpose::Turn,
-        model: model.reference.clone(),
+        purpose,
+        model: model.to_owned(),
         usage: usage.cloned(),
         estimate,
         ratio,
         message: message.cloned(),
-        compaction: None,
-    })
-}
-
-/// Logs the estimated and the reported size.
-fn log_estimate(model: &str, estimate: Option<Estimate>) {
-    let Some(estimate) = estimate else { return };
-    tracing::info!(
-        model,
-        tokens.estimated = estimate.estimated,
-        tokens.actual = estimate.actual,
-        tokens.deviation = estimate.error(),
-        tokens.deviation_percent = format_args!("{:+.1}", estimate.error_ratio() * 100.0),
-        "model call measured"
-    );
-}
-
-/// The usage record of a call that the host made itself.
-pub(in crate::turn) fn usage_event(
-    purpose: UsagePurpose,
-    model: &str,
-    usage: &Usage,
-    (estimate, ratio): (Option<Estimate>, f64),
-    message: Option<&MessageId>,
-) -> Payload {
-    log_estimate(model, estimate);
-    let usage = Some(usage.clone());
-    let message = message.cloned();
-    Payload::UsageRecorded(UsageRecorded {
-        purpose,
-        model: model.to_owned(),
-        usage,
-        estimate,
-        ratio,
-        message,
         compaction: None,
     })
 }

@@ -19,7 +19,10 @@ use crate::{
     },
     provider::{media_limits, registry::ResolvedModel},
     store::blob::FirstChunk,
-    turn::{Error, engine::Engine},
+    turn::{
+        Error,
+        engine::{Prompts, SessionCommands},
+    },
 };
 
 /// Note for a medium that exceeds the prompt's limit of media bytes.
@@ -86,7 +89,7 @@ impl Wanted {
     }
 }
 
-impl Engine {
+impl Prompts {
     /// The stored metadata of these blobs, without those that do not exist. Blobs are not swept
     /// while a request is in progress.
     pub async fn stored(&self, tenant: &TenantId, named: &[BlobId]) -> Result<BTreeMap<BlobId, BlobRef>, Error> {
@@ -95,52 +98,6 @@ impl Engine {
             (BlobId::clone(&id), BlobRef { id, bytes, pixels })
         };
         Ok(self.store.first_chunks(tenant, named).await?.into_iter().map(known).collect())
-    }
-
-    /// Stores the content of a request. If the request is refused later, its content stays
-    /// unreferenced and is swept.
-    pub(in crate::turn) async fn keep(&self, tenant: &TenantId, contents: &[NewContent]) -> Result<(), Error> {
-        if !contents.is_empty() {
-            self.quotas.check_storage(tenant)?;
-        }
-        for content in contents {
-            self.store.put_blob(tenant, content.id(), content.media_type(), content.bytes()).await?;
-        }
-        Ok(())
-    }
-
-    /// Stores the pictures that a model generated, and records their size in the parts. If the
-    /// tenant may store no more, notes replace them: a response that was paid for must not be lost.
-    pub(in crate::turn) async fn keep_made(
-        &self,
-        tenant: &TenantId,
-        parts: &mut [Part],
-        made: &[NewContent],
-    ) -> Result<(), Error> {
-        let kept = match self.keep(tenant, made).await {
-            Ok(()) => true,
-            Err(error @ Error::Store(_)) => return Err(error),
-            Err(error) => {
-                tracing::warn!(%tenant, %error, "failed to store pictures of a response");
-                false
-            }
-        };
-        for part in parts {
-            let Content::Media(media) = &mut part.content else {
-                continue;
-            };
-            let Source::Blob(blob) = &mut media.source else {
-                continue;
-            };
-            if kept {
-                let content = made.iter().find(|content| *content.id() == blob.id);
-                blob.pixels = content.and_then(|it| picture_size::pixels(it.bytes()));
-            } else {
-                let words = format!("[{} left out: no room to store it]", media.media_type);
-                *part = Part::text(words);
-            }
-        }
-        Ok(())
     }
 
     /// Prepares a transcript for the model: reads the content of the media that it accepts, and
@@ -201,7 +158,7 @@ impl Engine {
         Ok((transcript, carried))
     }
 
-    /// Like [`Engine::contents`], without the content.
+    /// Like [`Prompts::contents`], without the content.
     pub(in crate::turn) fn references(
         &self,
         model: &ResolvedModel,
@@ -232,6 +189,54 @@ impl Engine {
             content.extend(piece);
         }
         Ok(Some(content.into()))
+    }
+}
+
+impl SessionCommands {
+    /// Stores the content of a request. If the request is refused later, its content stays
+    /// unreferenced and is swept.
+    pub(in crate::turn) async fn keep(&self, tenant: &TenantId, contents: &[NewContent]) -> Result<(), Error> {
+        if !contents.is_empty() {
+            self.capacity.quotas.check_storage(tenant)?;
+        }
+        for content in contents {
+            self.store.put_blob(tenant, content.id(), content.media_type(), content.bytes()).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores the pictures that a model generated, and records their size in the parts. If the
+    /// tenant may store no more, notes replace them: a response that was paid for must not be lost.
+    pub(in crate::turn) async fn keep_made(
+        &self,
+        tenant: &TenantId,
+        parts: &mut [Part],
+        made: &[NewContent],
+    ) -> Result<(), Error> {
+        let kept = match self.keep(tenant, made).await {
+            Ok(()) => true,
+            Err(error @ Error::Store(_)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%tenant, %error, "failed to store pictures of a response");
+                false
+            }
+        };
+        for part in parts {
+            let Content::Media(media) = &mut part.content else {
+                continue;
+            };
+            let Source::Blob(blob) = &mut media.source else {
+                continue;
+            };
+            if kept {
+                let content = made.iter().find(|content| *content.id() == blob.id);
+                blob.pixels = content.and_then(|it| picture_size::pixels(it.bytes()));
+            } else {
+                let words = format!("[{} left out: no room to store it]", media.media_type);
+                *part = Part::text(words);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::{
     fair::FairPermit,
     model::{PromptFormat, SessionKey, TenantId},
-    turn::{Error, engine::Engine},
+    turn::{Error, engine::Prompts},
 };
 
 /// Copies of its messages that such a call holds at most: the read rows, the prompt, the request
@@ -19,7 +19,7 @@ const MEMORY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Messages of at least this many bytes are large.
 const LARGE_BYTES: usize = 64 << 10;
 
-impl Engine {
+impl Prompts {
     /// Waits until memory is available for what a call reads of a session, plus this many bytes of
     /// other content. The caller holds the place for as long as it holds any of that.
     pub(in crate::turn) async fn reserve_session_memory(
@@ -31,13 +31,13 @@ impl Engine {
         self.reserve_memory(&key.tenant, bytes.saturating_add(content)).await
     }
 
-    /// Like [`Engine::reserve_session_memory`], for this many bytes in total.
+    /// Like [`Prompts::reserve_session_memory`], for this many bytes in total.
     pub(in crate::turn) async fn reserve_memory(&self, tenant: &TenantId, bytes: u64) -> Result<FairPermit, Error> {
         let entered = timeout(MEMORY_TIMEOUT, self.reserve_memory_without_timeout(tenant, bytes)).await;
         entered.map_err(|_| Error::Overloaded)
     }
 
-    /// Like [`Engine::reserve_memory`], without a timeout, for a turn, which has its own.
+    /// Like [`Prompts::reserve_memory`], without a timeout, for a turn, which has its own.
     pub(in crate::turn) async fn reserve_memory_without_timeout(&self, tenant: &TenantId, bytes: u64) -> FairPermit {
         let wanted = bytes.saturating_mul(COPIES);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -46,15 +46,8 @@ impl Engine {
 
     /// The limit of media bytes in a prompt of a session.
     pub(in crate::turn) async fn max_media_bytes(&self, key: &SessionKey, shape: PromptFormat) -> Result<u64, Error> {
-        match shape {
-            PromptFormat::Neutral => return Ok(0),
-            PromptFormat::Native
-            | PromptFormat::OpenAiChat
-            | PromptFormat::OpenAiResponses
-            | PromptFormat::Anthropic
-            | PromptFormat::Gemini
-            | PromptFormat::AiSdk
-            | PromptFormat::AiSdk7 => {}
+        if !shape.is_body() {
+            return Ok(0);
         }
         let session = self.store.session(key).await?;
         let has_media = session.is_some_and(|session| session.model_dependent.media);

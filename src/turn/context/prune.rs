@@ -4,12 +4,9 @@ use std::sync::Arc;
 
 use crate::{
     codec,
-    context::{
-        compact,
-        prune::{Output, Pruning, choose, choose_all, placeholder_tokens},
-    },
+    context::prune::{Output, Pruning, choose, choose_all, placeholder_tokens},
     model::{
-        PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
+        PruneReport, Restored, Seq, SessionKey, TenantId,
         command::{Idempotency, PruneToolOutputs, RestoreToolOutputs},
         event::{Payload, StoredEvent},
         policy::Changeable as _,
@@ -19,22 +16,22 @@ use crate::{
     turn::{
         Error,
         context::{prompt_call::own_size, size::CalledModel, window::budget},
-        engine::Engine,
+        engine::{Prompts, SessionCommands, supervised},
         optimistic::retry_on_change,
     },
 };
 
-impl Engine {
+impl SessionCommands {
     /// Prunes old tool results, or returns what a prune would clear in a dry run.
     pub async fn prune_tool_outputs(
         self: &Arc<Self>,
         tenant: TenantId,
         command: PruneToolOutputs,
     ) -> Result<PruneReport, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let key = SessionKey::new(tenant, command.session.clone());
-            let _memory = engine.reserve_session_memory(&key, 0).await?;
-            retry_on_change(|| engine.try_prune(&key, &command)).await
+            let _memory = sessions.prompts.reserve_session_memory(&key, 0).await?;
+            retry_on_change(|| sessions.try_prune(&key, &command)).await
         })
         .await
     }
@@ -42,12 +39,12 @@ impl Engine {
     /// One attempt. Returns `None` if the context changed between the read and the write.
     async fn try_prune(&self, key: &SessionKey, command: &PruneToolOutputs) -> Result<Option<PruneReport>, Error> {
         let PruneToolOutputs { session: _, overrides, dry_run, idempotency } = command;
-        let session = self.session(key).await?;
-        if let Some(told) = self.remembered_outcome(key, idempotency).await? {
+        let session = self.prompts.session(key).await?;
+        if let Some(told) = self.prompts.remembered_outcome(key, idempotency).await? {
             return told.map_or(Ok(Some(PruneReport::default())), |event| pruned(&event).map(Some));
         }
-        let policy = self.policy(&session.config)?.context.prune.with(overrides);
-        let seen = self.store().transcript(key).await?;
+        let policy = self.prompts.policy(&session.config)?.context.prune.with(overrides);
+        let seen = self.store.transcript(key).await?;
         let is_protected = policy.protect_tokens > 0 || policy.protect_turns > 0;
         let chosen = if is_protected || session.current_turn.is_some() {
             choose(&seen.messages, &policy)
@@ -55,17 +52,17 @@ impl Engine {
             choose_all(&seen.messages, &policy)
         };
         let (Some(pruning), Some(version)) = (chosen, seen.context_version) else {
-            let nothing = *dry_run || self.remember_no_effect(key, idempotency).await?;
+            let nothing = *dry_run || self.prompts.remember_no_effect(key, idempotency).await?;
             return Ok(nothing.then(PruneReport::default));
         };
-        let model = self.model(&session.config.model).ok();
+        let model = self.prompts.model(&session.config.model).ok();
         let size =
             own_size(&session.config, CalledModel::named(&session.config.model, model.as_ref()), (&session).into());
         let report = report(&pruning, pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens()));
         if *dry_run {
             return Ok(Some(report));
         }
-        self.clear(key, &pruning, report, version, (idempotency, "")).await
+        self.clear(key, &pruning, report, version, Some((idempotency, ""))).await
     }
 
     /// Clears the chosen outputs if the context still has this version, and stores the outcome for
@@ -76,7 +73,7 @@ impl Engine {
         pruning: &Pruning,
         report: PruneReport,
         version: i64,
-        (idempotency, led): (&Idempotency, &str),
+        request: Option<(&Idempotency, &str)>,
     ) -> Result<Option<PruneReport>, Error> {
         let places: Vec<PartPosition> =
             pruning.outputs.iter().map(|output| (output.message.clone(), output.position)).collect();
@@ -84,8 +81,9 @@ impl Engine {
         let pruned = Payload::ContextPruned { report: report.clone() };
         let marking =
             Marking { seen: version, places: &places, tokens: pruning.outputs.iter().map(saved).sum(), event: &pruned };
-        let request = (idempotency, led);
-        let pruned = self.store().prune(key, &marking, placeholder_tokens(), request);
+        let unkeyed = Idempotency::none();
+        let request = request.unwrap_or((&unkeyed, ""));
+        let pruned = self.store.prune(key, &marking, placeholder_tokens(), request);
         let Some(moved) = pruned.await? else {
             return Ok(None);
         };
@@ -94,7 +92,7 @@ impl Engine {
             tokens.rebilled = report.rebilled, "pruned old tool results"
         );
         self.metrics.pruned(report.saved);
-        self.notify_readers(key, moved.last_seq);
+        self.live.notify_readers(key, moved.last_seq);
         Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
     }
 
@@ -107,22 +105,20 @@ impl Engine {
     }
 
     async fn try_prune_after_turn(&self, key: &SessionKey) -> Result<(), Error> {
-        let looked = self.session_view(key).await?;
-        let policy = self.policy(&looked.session.config)?.context;
-        let model = self.model(looked.model(None))?;
+        let looked = self.prompts.session_view(key).await?;
+        let policy = self.prompts.policy(&looked.session.config)?.context;
+        let model = self.prompts.model(looked.model(None))?;
         if looked.session.current_turn.is_some() {
             return Ok(());
         }
         let Ok(budget) = budget(&policy, &model) else {
             return Ok(());
         };
-        let size = looked.size(&model).size().at_most();
-        let compacts = compact::trigger::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
-        if let Some((pruning, planned)) = looked.due(&policy.prune, &model, budget, compacts)
+        if let Some((pruning, planned)) = looked.due(&policy, &model, budget)
             && let Some(report) = planned.prune
         {
             let version = looked.session.context_version;
-            self.clear(key, &pruning, report, version, (&unkeyed(), "")).await?;
+            self.clear(key, &pruning, report, version, None).await?;
         }
         Ok(())
     }
@@ -133,19 +129,19 @@ impl Engine {
         tenant: TenantId,
         command: RestoreToolOutputs,
     ) -> Result<Restored, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let key = SessionKey::new(tenant, command.session.clone());
-            retry_on_change(|| engine.try_restore(&key, &command)).await
+            retry_on_change(|| sessions.try_restore(&key, &command)).await
         })
         .await
     }
 
     async fn try_restore(&self, key: &SessionKey, command: &RestoreToolOutputs) -> Result<Option<Restored>, Error> {
         let RestoreToolOutputs { session: _, pruned_at, idempotency } = command;
-        let found = self.store().cleared_by(key, *pruned_at).await?;
+        let found = self.store.cleared_by(key, *pruned_at).await?;
         let found = found.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         let nothing = Restored { pruned_at: *pruned_at, ..Restored::default() };
-        if let Some(told) = self.remembered_outcome(key, idempotency).await? {
+        if let Some(told) = self.prompts.remembered_outcome(key, idempotency).await? {
             return told.map_or(Ok(Some(nothing)), |event| {
                 codec::ledger::decode_restored(&event.payload)
                     .map(Some)
@@ -156,7 +152,7 @@ impl Engine {
             return Err(Error::PruneNotFound(*pruned_at));
         }
         if found.results.is_empty() {
-            return Ok(self.remember_no_effect(key, idempotency).await?.then_some(nothing));
+            return Ok(self.prompts.remember_no_effect(key, idempotency).await?.then_some(nothing));
         }
         let restored = Restored {
             pruned_at: *pruned_at,
@@ -168,14 +164,16 @@ impl Engine {
         let places: Vec<PartPosition> = found.results.into_iter().map(|result| result.place).collect();
         let event = Payload::ContextRestored { restored: restored.clone() };
         let marking = Marking { seen: found.version, places: &places, tokens, event: &event };
-        let returned = self.store().restore(key, &marking, *pruned_at, idempotency).await?;
+        let returned = self.store.restore(key, &marking, *pruned_at, idempotency).await?;
         let Some(moved) = returned else {
             return Ok(None);
         };
-        self.notify_readers(key, moved.last_seq);
+        self.live.notify_readers(key, moved.last_seq);
         Ok(Some(restored))
     }
+}
 
+impl Prompts {
     /// The stored outcome of the same request: its event, or that there was nothing to do. Returns
     /// `None` if the request is new.
     async fn remembered_outcome(
@@ -183,35 +181,21 @@ impl Engine {
         key: &SessionKey,
         idempotency: &Idempotency,
     ) -> Result<Option<Option<StoredEvent>>, Error> {
-        let Some(request) = &idempotency.request else {
+        let Some(result) = self.stored_result(key, idempotency).await? else {
             return Ok(None);
         };
-        let Some(remembered) = self.store().stored_request(key, request).await? else {
-            return Ok(None);
-        };
-        if remembered.hash != idempotency.hash {
-            return Err(Error::IdempotencyMismatch(request.clone()));
-        }
-        if remembered.result.is_empty() {
+        if result.is_empty() {
             return Ok(Some(None));
         }
-        let missing =
-            || Error::Internal(format!("no event matches the stored result {:?} of a prune", remembered.result));
-        let seq = remembered.result.parse().map(Seq).map_err(|_| missing())?;
-        self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
+        let missing = || Error::Internal(format!("no event matches the stored result {result:?} of a prune"));
+        let seq = result.parse().map(Seq).map_err(|_| missing())?;
+        self.store.event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
     }
 
     /// Remembers that there was nothing to do. Returns `false` if the same request pruned
     /// concurrently; then that outcome is the response.
     async fn remember_no_effect(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
-        let Some(request) = &idempotency.request else {
-            return Ok(true);
-        };
-        match self.store().store_request_result(key, idempotency, "").await? {
-            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
-            Some(first) => Ok(first.result.is_empty()),
-            None => Ok(true),
-        }
+        Ok(self.store_result(key, idempotency, "").await?.is_none_or(|first| first.is_empty()))
     }
 }
 
@@ -224,11 +208,6 @@ pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
         rebilled,
         at: None,
     }
-}
-
-/// The idempotency of an automatic prune or compaction: no key.
-pub(in crate::turn) fn unkeyed() -> Idempotency {
-    Idempotency { request: None::<RequestId>, hash: String::new() }
 }
 
 fn pruned(event: &StoredEvent) -> Result<PruneReport, Error> {

@@ -1,12 +1,26 @@
 //! A consistent view of a session, from which its next prompt is built.
 
 use crate::{
-    context::size::ContextSize,
-    model::{Message, SessionKey, command::TurnRequest},
+    context::{
+        budget::Budget,
+        compact::trigger,
+        prune::{Pruning, choose, is_due},
+        size::ContextSize,
+    },
+    model::{Category, Message, PrepareReport, SessionKey, command::TurnRequest, config::ContextPolicy},
     provider::registry::ResolvedModel,
     session::SessionState,
     store::{session::Session, version::Version},
-    turn::{Error, context::prompt_call::PromptCall, engine::Engine, optimistic::retry_on_change},
+    turn::{
+        Error,
+        context::{
+            prompt_call::PromptCall,
+            prune::report,
+            size::{Excerpt, unsupported},
+        },
+        engine::Prompts,
+        optimistic::retry_on_change,
+    },
 };
 
 /// A consistent view of a session, from which its next prompt is built.
@@ -45,9 +59,51 @@ impl SessionView {
     pub(in crate::turn) fn size_of(&self, call: &PromptCall<'_>) -> ContextSize<'_> {
         call.size((&self.session).into(), &self.messages)
     }
+
+    /// The prune that the policy requires, and the report of a preparation that does only that.
+    /// Returns `None` if nothing is to be pruned, or the prune does not pay off.
+    pub(in crate::turn) fn due(
+        &self,
+        policy: &ContextPolicy,
+        model: &ResolvedModel,
+        budget: Budget,
+    ) -> Option<(Pruning, PrepareReport)> {
+        let pruning = choose(&self.messages, &policy.prune)?;
+        let size = self.size(model);
+        let before = size.size();
+        let at_most = before.at_most();
+        let rebilled = pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens());
+        let compacts = || trigger::due(&policy.compaction, budget, at_most, model.provider.is_local()).is_some();
+        let is_required = budget.overflows(at_most) || compacts();
+        if !is_due(policy.prune.mode, &pruning, rebilled, model.info.cache_prices, is_required) {
+            return None;
+        }
+        // The measured size does not apply to a pruned prompt.
+        let left = size.with_rewritten_transcript(self.session.context_tokens - i64::from(pruning.saved));
+        let left = left.without_unsupported(self.unsupported_without_results(model)).size().count;
+        let report = PrepareReport {
+            before: before.count,
+            pruned: left.clone(),
+            compacted: left,
+            prune: Some(report(&pruning, rebilled)),
+            compaction: None,
+            applied: Vec::new(),
+        };
+        Some((pruning, report))
+    }
+
+    /// Tokens of the transcript that are not sent to the model, without tool results: pruned results
+    /// lose their media too.
+    fn unsupported_without_results(&self, model: &ResolvedModel) -> i64 {
+        let unsupported = unsupported(model, &Excerpt::whole(&self.messages)).into_iter();
+        unsupported
+            .filter(|(category, _)| *category != Category::ToolResults)
+            .map(|(_, tokens)| i64::from(tokens))
+            .sum()
+    }
 }
 
-impl Engine {
+impl Prompts {
     /// A consistent view of a session and its transcript. The version is read before and after the
     /// other reads and must be the same.
     pub(in crate::turn) async fn session_view(&self, key: &SessionKey) -> Result<SessionView, Error> {

@@ -23,7 +23,7 @@ use crate::{
     turn::{
         Error,
         context::{estimators::estimator, measured::counted, media::cannot_read, reasoning},
-        engine::Engine,
+        engine::Prompts,
     },
 };
 
@@ -66,39 +66,24 @@ impl<'a> From<&'a ResolvedModel> for CalledModel<'a> {
     }
 }
 
-impl<'a> From<&'a Session> for Counters<'a> {
-    fn from(session: &'a Session) -> Self {
-        let Session { context_tokens, context_version, anchor, .. } = session;
-        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
-    }
+/// The counters of what the store reads: the fields with the tokens and with the version.
+macro_rules! counters {
+    ($($read:ident: $tokens:ident, $($version:ident).+;)+) => {
+        $(impl<'a> From<&'a $read> for Counters<'a> {
+            fn from(read: &'a $read) -> Self {
+                let (transcript_tokens, context_version) = (read.$tokens, read.$($version).+);
+                Self { transcript_tokens, context_version, anchor: read.anchor.as_ref() }
+            }
+        })+
+    };
 }
 
-impl<'a> From<&'a PrepareInput> for Counters<'a> {
-    fn from(basis: &'a PrepareInput) -> Self {
-        let PrepareInput { context_tokens, context_version, anchor, .. } = basis;
-        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
-    }
-}
-
-impl<'a> From<&'a OwnedTurn> for Counters<'a> {
-    fn from(owned: &'a OwnedTurn) -> Self {
-        let OwnedTurn { context_tokens, context_version, anchor, .. } = owned;
-        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
-    }
-}
-
-impl<'a> From<&'a Stats> for Counters<'a> {
-    fn from(stats: &'a Stats) -> Self {
-        let Stats { context_tokens, version, anchor, .. } = stats;
-        Self { transcript_tokens: *context_tokens, context_version: version.context, anchor: anchor.as_ref() }
-    }
-}
-
-impl<'a> From<&'a Tail> for Counters<'a> {
-    fn from(tail: &'a Tail) -> Self {
-        let Tail { tokens, version, anchor, .. } = tail;
-        Self { transcript_tokens: *tokens, context_version: version.context, anchor: anchor.as_ref() }
-    }
+counters! {
+    Session: context_tokens, context_version;
+    PrepareInput: context_tokens, context_version;
+    OwnedTurn: context_tokens, context_version;
+    Stats: context_tokens, version.context;
+    Tail: tokens, version.context;
 }
 
 /// The part of a transcript that is read to find what is not sent to a model.
@@ -260,7 +245,7 @@ fn unsupported_from(
     unsupported
 }
 
-impl Engine {
+impl Prompts {
     /// What has to be read of a transcript for the size of the next prompt. Nothing, if it has no
     /// media, reasoning or provider items that change the size for this model. All such parts, if
     /// no call was measured. Otherwise the messages since that call. Text is not read.
@@ -286,7 +271,7 @@ impl Engine {
             }
             false => self.model_dependent(key, resolved, holds).await?,
         };
-        let results = if media { self.store().open_results(key).await? } else { Vec::new() };
+        let results = if media { self.store.open_results(key).await? } else { Vec::new() };
         Ok(Excerpt { results, ..excerpt })
     }
 
@@ -298,7 +283,7 @@ impl Engine {
         ModelDependent { media: _, reasoning, items: _ }: ModelDependent,
     ) -> Result<Excerpt<'static>, Error> {
         let with_reasoning = reasoning && CalledModel::from(model).withholds_parts();
-        let messages = self.store().variable(key, with_reasoning, &[LATEST]).await?;
+        let messages = self.store.variable(key, with_reasoning, &[LATEST]).await?;
         Ok(Excerpt { messages: Cow::Owned(messages), results: Vec::new(), is_end: false })
     }
 
@@ -311,7 +296,7 @@ impl Engine {
         let mut newest = Vec::new();
         let mut at = LATEST;
         loop {
-            let read = self.store().newest(key, at, NEWEST).await?;
+            let read = self.store.newest(key, at, NEWEST).await?;
             let was_last = read.len() < NEWEST as usize;
             for PlacedMessage { place, message } in read {
                 at = place;

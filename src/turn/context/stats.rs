@@ -18,7 +18,7 @@ use crate::{
             size::{definition_bytes, size_with, unsupported},
             window::budget,
         },
-        engine::Engine,
+        engine::Prompts,
     },
 };
 
@@ -49,12 +49,12 @@ pub struct ContextStats {
 /// Compactions listed with the statistics.
 const RECENT: u32 = 10;
 
-impl Engine {
+impl Prompts {
     /// How a session's tokens are distributed, for this model or the session's own. Takes one
     /// statement, unless there are compactions to list, messages whose size depends on the model,
     /// or a ratio that was not read in the last 30 s.
     pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
-        let stats = self.store().stats(key).await?;
+        let stats = self.store.stats(key).await?;
         let mut stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         let mut request = stats.request.take().unwrap_or_default();
         if let Some(tools) = request.tools.take() {
@@ -94,7 +94,7 @@ impl Engine {
         let starts_at = compact::trigger::starts_at(&policy.context.compaction, budget, model.provider.is_local());
         let learnt = self.ratio(&key.tenant, &model.reference).await;
         let compactions = match stats.has_compactions {
-            true => self.store().compactions(key, None, RECENT).await?,
+            true => self.store.compactions(key, None, RECENT).await?,
             false => Vec::new(),
         };
         Ok(ContextStats {

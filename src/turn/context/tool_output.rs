@@ -5,40 +5,39 @@ use std::collections::BTreeSet;
 use crate::{
     context::truncate::{join, truncate_texts},
     model::{BlobId, OutputLimits, OutputPart, SessionKey, ToolResult, Truncation, derive},
-    turn::{Error, engine::Engine},
+    store::Store,
+    turn::Error,
 };
 
 /// The media type of full outputs that are stored as blobs.
 const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
 
-impl Engine {
-    /// Truncates the texts of a result to its limits; media stay complete. The full text is stored
-    /// first, so that no row refers to a missing blob.
-    pub(in crate::turn) async fn cut(
-        &self,
-        key: &SessionKey,
-        result: &mut ToolResult,
-        limits: &OutputLimits,
-    ) -> Result<(), Error> {
-        let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-        let cut = truncate_texts(&texts, limits);
-        if !cut.truncated {
-            return Ok(());
-        }
-        let whole = join(&texts);
-        let id: BlobId = derive::blob(whole.as_bytes());
-        self.store.put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes()).await?;
-        let full_bytes = u64::try_from(whole.len()).unwrap_or(u64::MAX);
-        result.truncation = Some(Truncation {
-            original_chars: cut.original_chars,
-            kept_chars: cut.kept_chars,
-            full_output: id,
-            full_bytes,
-            for_room: false,
-        });
-        replace_texts(result, cut.texts);
-        Ok(())
+/// Truncates the texts of a result to its limits; media stay complete. The full text is stored
+/// first, so that no row refers to a missing blob.
+pub(in crate::turn) async fn cut(
+    store: &Store,
+    key: &SessionKey,
+    result: &mut ToolResult,
+    limits: &OutputLimits,
+) -> Result<(), Error> {
+    let texts: Vec<String> = result.texts().map(str::to_owned).collect();
+    let cut = truncate_texts(&texts, limits);
+    if !cut.truncated {
+        return Ok(());
     }
+    let whole = join(&texts);
+    let id: BlobId = derive::blob(whole.as_bytes());
+    store.put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes()).await?;
+    let full_bytes = u64::try_from(whole.len()).unwrap_or(u64::MAX);
+    result.truncation = Some(Truncation {
+        original_chars: cut.original_chars,
+        kept_chars: cut.kept_chars,
+        full_output: id,
+        full_bytes,
+        for_room: false,
+    });
+    replace_texts(result, cut.texts);
+    Ok(())
 }
 
 /// The distinct blobs that a result refers to: its full output, if it was truncated, and its media.

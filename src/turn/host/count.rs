@@ -10,17 +10,16 @@ use crate::{
         size::ContextSize,
     },
     model::{
-        Message, NewContent, Prompt, SessionConfig, SessionKey, TenantId, Tool, ToolSet, Transcript,
+        Message, Prompt, SessionConfig, SessionKey, TenantId, Tool, ToolSet, Transcript,
         command::{CountTokens, TurnRequest},
     },
-    provider::registry::ResolvedModel,
     turn::{
         Error,
         context::{
             estimators::template, measured::unstored, media::cannot_read, prompt_call::PromptCall, reasoning,
             session_view::SessionView,
         },
-        engine::Engine,
+        engine::Prompts,
     },
 };
 
@@ -39,14 +38,14 @@ struct SessionPrompt {
     view: Option<SessionView>,
 }
 
-impl Engine {
+impl Prompts {
     /// Counts tokens. If the provider cannot count, or the model has no known tokenizer, the
     /// numbers are estimates and marked as such.
     pub async fn count_tokens(&self, tenant: TenantId, command: CountTokens) -> Result<Counts, Error> {
         let CountTokens { session, model, messages, contents, system, tools, exact } = command;
         let mut tools = tools;
         if let Some(tools) = &mut tools {
-            self.resolve_tools(&tenant, tools).await?;
+            self.mcp.resolve(&tenant, tools).await?;
         }
         let mut _memory = None;
         let mut ground = match session {
@@ -91,7 +90,17 @@ impl Engine {
             measured,
             arranged: (all.clone(), all.less(&before)),
         };
-        let reported = if exact { self.reported(&tenant, &model, &call, &counting, &contents).await? } else { None };
+        let mut reported = None;
+        // A conversation with open calls is never sent to a model.
+        if exact
+            && model.provider.can_count_tokens()
+            && let Ok(transcript) = Transcript::new(counting.messages.clone()).close()
+        {
+            let (transcript, carried) = self.contents(&tenant, &model, transcript, &contents).await?;
+            let system = vec![counting.system.clone()];
+            let prompt = Prompt { system, contents: carried.contents(), ..call.prompt(transcript, None) };
+            reported = model.provider.count(Arc::new(prompt)).await?;
+        }
         // Counting a long conversation takes a while, so that it runs on a blocking thread. The
         // place is held until the count is done, even if the caller disconnects.
         let place = self.counts.acquire(&tenant).await;
@@ -115,31 +124,6 @@ impl Engine {
             messages: view.messages.clone(),
             view: Some(view),
         })
-    }
-
-    /// The count of the provider. Returns `None` if the provider cannot count, or the conversation
-    /// has open calls, which are never sent to a model.
-    async fn reported(
-        &self,
-        tenant: &TenantId,
-        model: &ResolvedModel,
-        call: &PromptCall<'_>,
-        counting: &CountInput,
-        own: &[NewContent],
-    ) -> Result<Option<u32>, Error> {
-        let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else {
-            return Ok(None);
-        };
-        if !model.provider.can_count_tokens() {
-            return Ok(None);
-        }
-        let (transcript, carried) = self.contents(tenant, model, transcript, own).await?;
-        let prompt = Prompt {
-            system: vec![counting.system.clone()],
-            contents: carried.contents(),
-            ..call.prompt(transcript, None)
-        };
-        Ok(model.provider.count(Arc::new(prompt)).await?)
     }
 }
 

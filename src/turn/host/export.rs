@@ -10,7 +10,7 @@ use crate::{
         responses::CustomCalls,
     },
     store::message::{Page, PlacedMessage, View},
-    turn::{Error, engine::Engine},
+    turn::{Error, engine::Prompts},
 };
 
 /// A message in the format of another API.
@@ -26,7 +26,7 @@ const READ: u32 = 16;
 /// Most bytes read by one query.
 const READ_BYTES: i64 = 8 << 20;
 
-impl Engine {
+impl Prompts {
     /// Of the calls that results after `place` may answer, those whose arguments are text.
     pub async fn text_calls_before(&self, key: &SessionKey, at: Option<Seq>, place: Seq) -> Result<CustomCalls, Error> {
         let mut calls = CustomCalls::default();

@@ -8,48 +8,135 @@ use std::{
 
 use crate::{
     codec,
-    context::{
-        budget::Budget,
-        compact,
-        prune::{Pruning, choose, is_due},
-    },
+    context::{budget::Budget, compact::trigger::due, prune::Pruning},
     model::{
-        AppliedMessage, Category, CompactionState, PrepareReport, PromptFormat, PruneReport, SessionKey, TenantId,
-        TokenCount,
+        AppliedMessage, CompactionState, PrepareReport, SessionKey, TenantId, TokenCount,
         command::PrepareContext,
-        compaction::{CompactionPolicy, Trigger},
-        config::PrunePolicy,
+        compaction::Trigger,
+        config::ContextPolicy,
         ledger::{CategoryTokens, ContextCategory},
     },
     provider::registry::ResolvedModel,
-    store::{self, idempotency::StoredRequest},
+    store,
     turn::{
         Error,
         context::{
             compact::{CompactionAttempt, CompactionRequest},
-            prune::{report, unkeyed},
             session_view::SessionView,
-            size::{Excerpt, unsupported},
             window::budget,
         },
-        engine::Engine,
+        engine::{SessionCommands, supervised},
         host::{render::Rendered, take_queue::TakeOutcome},
         optimistic::retry_with,
     },
 };
 
-/// The actions that a preparation has completed so far.
-#[derive(Debug, Default)]
-struct Progress {
+impl SessionCommands {
+    /// Prepares the next prompt. A repeated request gets the report of the first one, with the
+    /// current prompt.
+    pub async fn prepare_context(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: PrepareContext,
+    ) -> Result<(Rendered, PrepareReport), Error> {
+        supervised(&self.capacity, self, async move |sessions| {
+            let key = SessionKey::new(tenant, command.session.clone());
+            let media = sessions.prompts.max_media_bytes(&key, command.format).await?;
+            let memory = sessions.prompts.reserve_session_memory(&key, media).await?;
+            let first = Preparation { sessions: &sessions, key: &key, command: &command, applied: None, report: None };
+            let (rendered, report) = retry_with(first, |mut preparation| async move {
+                let tried = Box::pin(preparation.attempt()).await?;
+                Ok(tried.map_or(Continue(preparation), Break))
+            })
+            .await?;
+            Ok((Rendered { memory: Some(memory), ..rendered }, report))
+        })
+        .await
+    }
+}
+
+/// A preparation, and the actions that it has completed so far.
+struct Preparation<'a> {
+    sessions: &'a SessionCommands,
+    key: &'a SessionKey,
+    command: &'a PrepareContext,
     /// The messages taken from the queue. `None` means the queue was not taken yet.
     applied: Option<Vec<AppliedMessage>>,
     /// The prune and the compaction.
     report: Option<PrepareReport>,
 }
 
-impl Progress {
+/// The session as read, and what its next prompt has to fit.
+struct NextPrompt {
+    view: SessionView,
+    model: ResolvedModel,
+    policy: ContextPolicy,
+    budget: Budget,
+}
+
+impl Preparation<'_> {
+    /// One attempt. Returns `None` if an action was completed, or the context changed between the
+    /// read and the write. In both cases the context has to be read again.
+    async fn attempt(&mut self) -> Result<Option<(Rendered, PrepareReport)>, Error> {
+        let prompts = &self.sessions.prompts;
+        let view = prompts.session_view(self.key).await?;
+        let done = prompts.stored_result(self.key, &self.command.idempotency).await?;
+        let done = done.map(|stored| report_of(&stored)).transpose()?;
+        if let Some(turn) = &view.session.current_turn {
+            return Err(Error::TurnInProgress { turn: turn.clone(), last: view.session.last_seq });
+        }
+        let model = view.model(self.command.model.as_deref());
+        let model = prompts.model_to_call(model, &view.session.config).await?;
+        if self.command.applies_queued && done.is_none() && self.applied.is_none() {
+            self.applied = match self.sessions.take_queued_messages(self.key, &view, &model).await? {
+                TakeOutcome::Nothing => Some(Vec::new()),
+                TakeOutcome::Taken(applied) => {
+                    self.applied = Some(applied);
+                    return Ok(None);
+                }
+                TakeOutcome::Moved => return Ok(None),
+            }
+        }
+        // Check first: if the prompt cannot be built, nothing more is done for it.
+        prompts.prompt(&view, &model)?;
+        let next = self.next_prompt(view, model)?;
+        let NextPrompt { view, model, policy, budget } = &next;
+        if let Some(report) = done {
+            return self.fitting(&next).await.map(|shown| Some((shown, report)));
+        }
+        let size = view.size(model).size();
+        let due = |at_most| due(&policy.compaction, *budget, at_most, model.provider.is_local());
+        if let Some((pruning, report)) = view.due(policy, model, *budget) {
+            if self.report.is_none() && due(report.pruned.at_most()).is_none() {
+                let applied = self.applied.clone().unwrap_or_default();
+                return self.prune_only(&next, &pruning, PrepareReport { applied, ..report }).await;
+            }
+            self.prune_first(view, &pruning, report).await?;
+            return Ok(None);
+        }
+        // A successful compaction is followed by another one only if the prompt still exceeds the
+        // window.
+        let exceeds = !budget.assumed && size.count.tokens > budget.window;
+        let was_compacted = self.report_so_far(&size.count).compaction.is_some();
+        if let Some(trigger) = due(size.at_most()).filter(|_| !was_compacted || exceeds)
+            && self.compact(&next, trigger).await?
+        {
+            return Ok(None);
+        }
+        let shown = self.fitting(&next).await?;
+        let report = PrepareReport { compacted: size.count.clone(), ..self.report_so_far(&size.count).clone() };
+        let known = self.remember(&report).await?;
+        Ok(Some((shown, known.unwrap_or(report))))
+    }
+
+    fn next_prompt(&self, view: SessionView, model: ResolvedModel) -> Result<NextPrompt, Error> {
+        let policy = self.sessions.prompts.policy(&view.session.config)?.context;
+        let budget = budget(&policy, &model)?;
+        Ok(NextPrompt { view, model, policy, budget })
+    }
+
     /// The report so far, or a new one for a prompt of this size.
-    fn report(&mut self, size: &TokenCount) -> &mut PrepareReport {
+    fn report_so_far(&mut self, size: &TokenCount) -> &mut PrepareReport {
         let applied = || self.applied.clone().unwrap_or_default();
         self.report.get_or_insert_with(|| PrepareReport {
             before: size.clone(),
@@ -60,107 +147,12 @@ impl Progress {
             applied: applied(),
         })
     }
-}
-
-impl Engine {
-    /// Prepares the next prompt. A repeated request gets the report of the first one, with the
-    /// current prompt.
-    pub async fn prepare_context(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: PrepareContext,
-    ) -> Result<(Rendered, PrepareReport), Error> {
-        self.supervised(async move |engine| {
-            let key = SessionKey::new(tenant, command.session.clone());
-            let media = engine.max_media_bytes(&key, command.format).await?;
-            let memory = engine.reserve_session_memory(&key, media).await?;
-            let (engine, key, command) = (&engine, &key, &command);
-            let (rendered, report) = retry_with(Progress::default(), |mut so_far| async move {
-                let tried = Box::pin(engine.try_prepare(key, command, &mut so_far)).await?;
-                Ok(tried.map_or(Continue(so_far), Break))
-            })
-            .await?;
-            let memory = Some(memory);
-            Ok((Rendered { memory, ..rendered }, report))
-        })
-        .await
-    }
-
-    /// One attempt. Returns `None` if an action was completed, or the context changed between the
-    /// read and the write. In both cases the context has to be read again.
-    async fn try_prepare(
-        &self,
-        key: &SessionKey,
-        command: &PrepareContext,
-        so_far: &mut Progress,
-    ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
-        let view = self.session_view(key).await?;
-        let done = self.prepared(key, command).await?;
-        if let Some(turn) = &view.session.current_turn {
-            return Err(Error::TurnInProgress { turn: turn.clone(), last: view.session.last_seq });
-        }
-        let model = view.model(command.model.as_deref());
-        let model = self.model_to_call(model, &view.session.config).await?;
-        if command.applies_queued && done.is_none() && so_far.applied.is_none() {
-            so_far.applied = match self.take_queued_messages(key, &view, &model).await? {
-                TakeOutcome::Nothing => Some(Vec::new()),
-                TakeOutcome::Taken(applied) => {
-                    so_far.applied = Some(applied);
-                    return Ok(None);
-                }
-                TakeOutcome::Moved => return Ok(None),
-            }
-        }
-        // Check first: if the prompt cannot be built, nothing more is done for it.
-        self.prompt(&view, &model)?;
-        let size = view.size(&model).size();
-        let policy = self.policy(&view.session.config)?.context;
-        let budget = budget(&policy, &model)?;
-        if let Some(report) = done {
-            return self.fitting(key, &view, &model, command.format, budget).await.map(|shown| Some((shown, report)));
-        }
-        let due = |at_most| compact::trigger::due(&policy.compaction, budget, at_most, model.provider.is_local());
-        let now = due(size.at_most());
-        if let Some((pruning, report)) = view.due(&policy.prune, &model, budget, now.is_some()) {
-            if so_far.report.is_none() && due(report.pruned.at_most()).is_none() {
-                let applied = so_far.applied.clone().unwrap_or_default();
-                let report = PrepareReport { applied, ..report };
-                return self.prune_for(key, command, &view, &pruning, report).await;
-            }
-            self.prune_first(key, &view, &pruning, report, so_far).await?;
-            return Ok(None);
-        }
-        let report = so_far.report(&size.count);
-        // A successful compaction is followed by another one only if the prompt still exceeds the
-        // window.
-        let exceeds = !budget.assumed && size.count.tokens > budget.window;
-        if let Some(trigger) = now.filter(|_| report.compaction.is_none() || exceeds)
-            && self.compact_for(key, &view, &policy.compaction, (&model, budget), trigger, report).await?
-        {
-            return Ok(None);
-        }
-        let shown = self.fitting(key, &view, &model, command.format, budget).await?;
-        let report = PrepareReport { compacted: size.count, ..report.clone() };
-        let known = self.remember_prepared(key, command, &report).await?;
-        Ok(Some((shown, known.unwrap_or(report))))
-    }
-
-    /// What the same request did before.
-    async fn prepared(&self, key: &SessionKey, command: &PrepareContext) -> Result<Option<PrepareReport>, Error> {
-        let Some(request) = &command.idempotency.request else {
-            return Ok(None);
-        };
-        let remembered = self.store.stored_request(key, request).await?;
-        remembered.map(|remembered| same(&remembered, command)).transpose()
-    }
 
     /// Prunes, and remembers the outcome in the same transaction. A request without a key is
     /// answered immediately. Another one reads the context again, as a repetition would.
-    async fn prune_for(
+    async fn prune_only(
         &self,
-        key: &SessionKey,
-        command: &PrepareContext,
-        view: &SessionView,
+        next: &NextPrompt,
         pruning: &Pruning,
         report: PrepareReport,
     ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
@@ -168,67 +160,51 @@ impl Engine {
             return Ok(None);
         };
         let led = codec::receipt::write_prepare_report(&report);
-        let version = view.session.context_version;
-        let cleared = self.clear(key, pruning, planned, version, (&command.idempotency, &led)).await?;
-        let (Some(cleared), None) = (cleared, &command.idempotency.request) else {
+        let (version, idempotency) = (next.view.session.context_version, &self.command.idempotency);
+        let cleared = self.sessions.clear(self.key, pruning, planned, version, Some((idempotency, &led))).await?;
+        let (Some(cleared), None) = (cleared, &idempotency.request) else {
             return Ok(None);
         };
         let report = PrepareReport { prune: Some(cleared), ..report };
-        let view = self.session_view(key).await?;
-        let model = self.model(view.model(command.model.as_deref()))?;
-        let budget = budget(&self.policy(&view.session.config)?.context, &model)?;
-        self.fitting(key, &view, &model, command.format, budget).await.map(|shown| Some((shown, report)))
+        let prompts = &self.sessions.prompts;
+        let view = prompts.session_view(self.key).await?;
+        let model = prompts.model(view.model(self.command.model.as_deref()))?;
+        self.fitting(&self.next_prompt(view, model)?).await.map(|shown| Some((shown, report)))
     }
 
     /// Prunes before other actions. The outcome of all actions is remembered at the end.
-    async fn prune_first(
-        &self,
-        key: &SessionKey,
-        view: &SessionView,
-        pruning: &Pruning,
-        report: PrepareReport,
-        so_far: &mut Progress,
-    ) -> Result<(), Error> {
+    async fn prune_first(&mut self, view: &SessionView, pruning: &Pruning, report: PrepareReport) -> Result<(), Error> {
         let planned = report.prune.clone().unwrap_or_default();
         let version = view.session.context_version;
-        let cleared = self.clear(key, pruning, planned, version, (&unkeyed(), "")).await?;
+        let cleared = self.sessions.clear(self.key, pruning, planned, version, None).await?;
         let Some(cleared) = cleared else {
             return Ok(());
         };
         // Actions before a concurrent append are still reported.
-        let (before, compaction) = match so_far.report.take() {
+        let (before, compaction) = match self.report.take() {
             Some(first) => (first.before, first.compaction),
             None => (report.before, None),
         };
-        so_far.report = Some(PrepareReport {
-            before,
-            prune: Some(cleared),
-            compaction,
-            applied: so_far.applied.clone().unwrap_or_default(),
-            ..report
-        });
+        let applied = self.applied.clone().unwrap_or_default();
+        self.report = Some(PrepareReport { before, prune: Some(cleared), compaction, applied, ..report });
         Ok(())
     }
 
     /// Compacts. Returns `false` if that gains nothing, or the compaction was given up.
-    async fn compact_for(
-        &self,
-        key: &SessionKey,
-        view: &SessionView,
-        policy: &CompactionPolicy,
-        (model, budget): (&ResolvedModel, Budget),
-        trigger: Trigger,
-        report: &mut PrepareReport,
-    ) -> Result<bool, Error> {
-        let survey = self.compaction_input(key, view, model, budget).await?;
-        let order = CompactionRequest::of_policy(policy, &survey, trigger, None, report.prune.is_some());
-        let timeout = self.limits(&view.session.config, &view.request).turn_timeout;
-        match self.compact_now(key, &survey, &order, self.compaction_stop_reason(timeout)).await? {
+    async fn compact(&mut self, next: &NextPrompt, trigger: Trigger) -> Result<bool, Error> {
+        let NextPrompt { view, model, policy, budget } = next;
+        let (sessions, prompts) = (self.sessions, &self.sessions.prompts);
+        let input = prompts.compaction_input(self.key, view, model, *budget).await?;
+        let was_pruned = self.report_so_far(&input.size).prune.is_some();
+        let request = CompactionRequest::of_policy(&policy.compaction, input, trigger, None, was_pruned);
+        let timeout = prompts.limits(&view.session.config, &view.request).turn_timeout;
+        let stop = sessions.capacity.compaction_stop_reason(timeout);
+        match sessions.compact_now(self.key, &request, stop).await? {
             CompactionAttempt::Nothing => Ok(false),
             CompactionAttempt::Changed => Ok(true),
             CompactionAttempt::Ended(made) => {
                 let applied = made.state == CompactionState::Applied;
-                report.compaction = Some(made);
+                self.report_so_far(&request.input.size).compaction = Some(made);
                 Ok(applied)
             }
         }
@@ -236,19 +212,11 @@ impl Engine {
 
     /// Remembers the outcome. Returns the outcome that a concurrent repetition of the request has
     /// stored, if any.
-    async fn remember_prepared(
-        &self,
-        key: &SessionKey,
-        command: &PrepareContext,
-        report: &PrepareReport,
-    ) -> Result<Option<PrepareReport>, Error> {
-        if command.idempotency.request.is_none() {
-            return Ok(None);
-        }
+    async fn remember(&self, report: &PrepareReport) -> Result<Option<PrepareReport>, Error> {
         let pruned_at = report.prune.as_ref().and_then(|prune| prune.at).map_or(0, |seq| seq.0);
         let led = format!("{pruned_at}{}", codec::receipt::write_prepare_report(report));
-        let first = self.store.store_request_result(key, &command.idempotency, &led).await?;
-        first.map(|first| same(&first, command)).transpose()
+        let first = self.sessions.prompts.store_result(self.key, &self.command.idempotency, &led).await?;
+        first.map(|first| report_of(&first)).transpose()
     }
 
     /// The prompt.
@@ -256,81 +224,20 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::ContextOverflow`] if it exceeds a known window.
-    async fn fitting(
-        &self,
-        key: &SessionKey,
-        view: &SessionView,
-        model: &ResolvedModel,
-        shape: PromptFormat,
-        budget: Budget,
-    ) -> Result<Rendered, Error> {
+    async fn fitting(&self, next: &NextPrompt) -> Result<Rendered, Error> {
+        let NextPrompt { view, model, policy: _, budget } = next;
+        let prompts = &self.sessions.prompts;
         let used = view.size(model).size().count.tokens;
         if budget.assumed || used <= budget.window {
-            return self.shown(key, view, model, shape).await;
+            return prompts.shown(self.key, view, model, self.command.format).await;
         }
-        let shares = self.context_stats(key, Some(&model.reference)).await?.breakdown.shares;
+        let shares = prompts.context_stats(self.key, Some(&model.reference)).await?.breakdown.shares;
         let largest = shares.iter().filter(|share| share.in_total()).max_by_key(|share| share.tokens);
         let largest = largest.map_or(ContextCategory::User, |CategoryTokens { occupant, .. }| *occupant);
         Err(Error::ContextOverflow { used, window: budget.window, largest })
     }
 }
 
-impl SessionView {
-    /// The prune that the policy requires, and the report of a preparation that does only that.
-    /// Returns `None` if nothing is to be pruned, or the prune does not pay off. `compacts`: the
-    /// context would otherwise be compacted.
-    pub(in crate::turn) fn due(
-        &self,
-        policy: &PrunePolicy,
-        model: &ResolvedModel,
-        budget: Budget,
-        compacts: bool,
-    ) -> Option<(Pruning, PrepareReport)> {
-        let pruning = choose(&self.messages, policy)?;
-        let size = self.size(model);
-        let before = size.size();
-        let rebilled = pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens());
-        if !is_due(
-            policy.mode,
-            &pruning,
-            rebilled,
-            model.info.cache_prices,
-            compacts || budget.overflows(before.at_most()),
-        ) {
-            return None;
-        }
-        // The measured size does not apply to a pruned prompt.
-        let left = size.with_rewritten_transcript(self.session.context_tokens - i64::from(pruning.saved));
-        let left = left.without_unsupported(self.unsupported_without_results(model)).size().count;
-        let prune: PruneReport = report(&pruning, rebilled);
-        let report = PrepareReport {
-            before: before.count,
-            pruned: left.clone(),
-            compacted: left,
-            prune: Some(prune),
-            compaction: None,
-            applied: Vec::new(),
-        };
-        Some((pruning, report))
-    }
-
-    /// Tokens of the transcript that are not sent to the model, without tool results: pruned results
-    /// lose their media too.
-    fn unsupported_without_results(&self, model: &ResolvedModel) -> i64 {
-        let unsupported = unsupported(model, &Excerpt::whole(&self.messages)).into_iter();
-        unsupported
-            .filter(|(category, _)| *category != Category::ToolResults)
-            .map(|(_, tokens)| i64::from(tokens))
-            .sum()
-    }
-}
-
-/// The remembered outcome, if it was stored for this request.
-fn same(remembered: &StoredRequest, command: &PrepareContext) -> Result<PrepareReport, Error> {
-    match &command.idempotency.request {
-        Some(request) if remembered.hash != command.idempotency.hash => {
-            Err(Error::IdempotencyMismatch(request.clone()))
-        }
-        Some(_) | None => Ok(codec::receipt::read_prepare_report(&remembered.result).map_err(store::Error::from)?),
-    }
+fn report_of(stored: &str) -> Result<PrepareReport, Error> {
+    Ok(codec::receipt::read_prepare_report(stored).map_err(store::Error::from)?)
 }

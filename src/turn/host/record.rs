@@ -24,30 +24,18 @@ use crate::{
         Error,
         context::{
             estimators::estimator,
-            measured::{compared, is_believed, usage_event},
+            measured::{compared, is_believed, usage_recorded},
             media::cannot_read,
             prompt_call::own_size,
             reasoning,
             size::{CalledModel, Excerpt, LATEST, SLACK, size_with, transcript_tokens},
             window::known_window,
         },
-        engine::Engine,
+        engine::{Prompts, SessionCommands, supervised},
+        idempotency::check_same,
         optimistic::retry_on_change,
     },
 };
-
-/// What the first request with the same id recorded. Returns `None` if this is the first one.
-fn repeated(tail: &Tail, command: &RecordUsage) -> Result<Option<UsageReceipt>, Error> {
-    let (Some(StoredRequest { hash, result }), Some(request)) = (&tail.stored_request, &command.idempotency.request)
-    else {
-        return Ok(None);
-    };
-    if *hash != command.idempotency.hash {
-        return Err(Error::IdempotencyMismatch(request.clone()));
-    }
-    let recorded = codec::receipt::read_recorded_usage(result).map_err(store::Error::from)?;
-    Ok(Some(recorded))
-}
 
 /// The prompt of the reported call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +46,7 @@ struct ReportedPrompt {
     answer: Option<u32>,
 }
 
-impl Engine {
+impl SessionCommands {
     /// Records the usage of a call. A repeated request gets the response to the first one, with the
     /// current ratio of the model.
     pub async fn record_usage(
@@ -66,9 +54,9 @@ impl Engine {
         tenant: TenantId,
         command: RecordUsage,
     ) -> Result<(UsageReceipt, f64), Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let key = SessionKey::new(tenant, command.session.clone());
-            retry_on_change(|| engine.try_record(&key, &command)).await
+            retry_on_change(|| sessions.try_record(&key, &command)).await
         })
         .await
     }
@@ -78,32 +66,34 @@ impl Engine {
     async fn try_record(&self, key: &SessionKey, command: &RecordUsage) -> Result<Option<(UsageReceipt, f64)>, Error> {
         let tail = self.store.tail(key, command.idempotency.request.as_ref()).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let Session { config, revision, .. } = self.session(key).await?;
+        let Session { config, revision, .. } = self.prompts.session(key).await?;
         let reference = command.model.as_deref().unwrap_or(&config.model);
         // A host may call models that this server does not have. Their usage is counted, but not
         // used for calibration.
-        let model = self.model(reference).ok();
+        let model = self.prompts.model(reference).ok();
         let reference = model.as_ref().map_or(reference, |model| &model.reference);
-        if let Some(recorded) = repeated(&tail, command)? {
-            let calibration = self.calibration(&key.tenant, reference).await?;
+        if let Some(StoredRequest { hash, result }) = &tail.stored_request {
+            check_same(hash, &command.idempotency)?;
+            let recorded = codec::receipt::read_recorded_usage(result).map_err(store::Error::from)?;
+            let calibration = self.prompts.calibration(&key.tenant, reference).await?;
             return Ok(Some((recorded, calibration.ratio)));
         }
         crate::turn::session::append::refuse_live(key, &tail)?;
-        let (message, since) = self.written_by(key, command).await?;
+        let (message, since) = self.prompts.written_by(key, command).await?;
         if revision != tail.version.revision {
             return Ok(None);
         }
-        let own = self.model(&config.model).ok();
+        let own = self.prompts.model(&config.model).ok();
         let models = (model.as_ref(), own.as_ref());
         let answer = message.as_ref();
         let variable = ModelDependentMessages::default();
         let mut call = HostCall { command, tail: &tail, config: &config, reference, models, variable, answer };
-        call.variable = self.variable(key, &call, since).await?;
-        let window = self.window_of(model.as_ref(), &config);
+        call.variable = self.prompts.variable(key, &call, since).await?;
+        let window = self.prompts.window_of(model.as_ref(), &config);
         let described = call.reported_prompt(since);
         let described = described.filter(|described| call.is_believed(described, window));
         let (recorded, measured) = call.outcome(described);
-        let ratio = self.ratio(&key.tenant, reference).await;
+        let ratio = self.prompts.ratio(&key.tenant, reference).await;
         let info =
             message.as_ref().map(|message| codec::message::encode_info(&info(message, reference, &command.usage)));
         let report = Report {
@@ -112,11 +102,11 @@ impl Engine {
             purpose: command.purpose,
             model: reference,
             usage: &command.usage,
-            event: &usage_event(
+            event: &usage_recorded(
                 command.purpose,
                 reference,
-                &command.usage,
-                (recorded.estimate, ratio),
+                (Some(&command.usage), recorded.estimate),
+                ratio,
                 command.message.as_ref(),
             ),
             message: command.message.as_ref().zip(info.as_deref()),
@@ -127,15 +117,17 @@ impl Engine {
         let Some(last) = self.store.record_usage(key, &report, request).await? else {
             return Ok(None);
         };
-        self.notify_readers(key, last);
+        self.live.notify_readers(key, last);
         if let (Some(model), Some(_)) = (&model, described)
-            && self.is_instructive(&key.tenant, model, tail.tokens)
+            && self.prompts.is_instructive(&key.tenant, model, tail.tokens)
         {
-            self.learn_from(key, model, message.as_ref(), command.usage.input).await;
+            self.prompts.learn_from(key, model, message.as_ref(), command.usage.input).await;
         }
-        Ok(Some((recorded, self.calibration(&key.tenant, reference).await?.ratio)))
+        Ok(Some((recorded, self.prompts.calibration(&key.tenant, reference).await?.ratio)))
     }
+}
 
+impl Prompts {
     fn window_of(&self, model: Option<&ResolvedModel>, config: &SessionConfig) -> Option<u32> {
         let policy = self.policy_or_default(config).ok()?;
         known_window(&policy.context, model?)

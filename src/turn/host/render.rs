@@ -1,7 +1,7 @@
 //! RenderContext: a session's next prompt, without sending it.
 
 use crate::{
-    context::{compact::trigger, notes::notes},
+    context::notes::notes,
     fair::FairPermit,
     model::{
         Contents, Message, Prompt, PromptFormat, PromptNote, Seq, SessionKey, TenantId, TokenCount, Transcript,
@@ -17,7 +17,7 @@ use crate::{
     turn::{
         Error,
         context::{session_view::SessionView, window::budget},
-        engine::Engine,
+        engine::Prompts,
     },
 };
 
@@ -37,7 +37,7 @@ pub struct Rendered {
     pub memory: Option<FairPermit>,
 }
 
-impl Engine {
+impl Prompts {
     /// The next prompt of a session, or the prompt as of a past seq.
     pub async fn render(&self, tenant: TenantId, command: RenderContext) -> Result<Rendered, Error> {
         let RenderContext { session, model, format: shape, at } = command;
@@ -70,9 +70,8 @@ impl Engine {
         let Ok(budget) = budget(&policy, model) else {
             return Ok((view, size.count));
         };
-        let compacts = trigger::due(&policy.compaction, budget, size.at_most(), model.provider.is_local());
-        let due = view.due(&policy.prune, model, budget, compacts.is_some());
-        let Some((pruning, planned)) = due.filter(|_| view.session.current_turn.is_none()) else {
+        let due = view.due(&policy, model, budget).filter(|_| view.session.current_turn.is_none());
+        let Some((pruning, planned)) = due else {
             return Ok((view, size.count));
         };
         for output in &pruning.outputs {
@@ -94,23 +93,13 @@ impl Engine {
         prompt: Prompt,
         shape: PromptFormat,
     ) -> Result<Rendered, Error> {
-        match shape {
-            PromptFormat::Neutral => {
-                let (transcript, carried) = self.references(model, prompt.transcript)?;
-                Ok(rendered(model, Prompt { transcript, ..prompt }, shape, carried.notes()))
-            }
-            PromptFormat::Native
-            | PromptFormat::OpenAiChat
-            | PromptFormat::OpenAiResponses
-            | PromptFormat::Anthropic
-            | PromptFormat::Gemini
-            | PromptFormat::AiSdk
-            | PromptFormat::AiSdk7 => {
-                let (transcript, carried) = self.contents(tenant, model, prompt.transcript, &[]).await?;
-                let contents = carried.contents();
-                Ok(rendered(model, Prompt { transcript, contents, ..prompt }, shape, carried.notes()))
-            }
-        }
+        let (transcript, carried) = if shape.is_body() {
+            self.contents(tenant, model, prompt.transcript, &[]).await?
+        } else {
+            self.references(model, prompt.transcript)?
+        };
+        let contents = carried.contents();
+        Ok(rendered(model, Prompt { transcript, contents, ..prompt }, shape, carried.notes()))
     }
 
     /// The next prompt with its size, rendered.
@@ -145,7 +134,7 @@ impl Engine {
         self.prompt_of(view, view.messages.clone(), model)
     }
 
-    /// Like [`Engine::prompt`], without copying the messages.
+    /// Like [`Prompts::prompt`], without copying the messages.
     fn prompt_from(&self, mut view: SessionView, model: &ResolvedModel) -> Result<Prompt, Error> {
         let messages = std::mem::take(&mut view.messages);
         self.prompt_of(&view, messages, model)
@@ -165,19 +154,10 @@ impl Engine {
 /// A prompt in its shape, without the content of its media. A model whose provider builds no
 /// request gets the neutral prompt. `unsupported`: the notes on parts that were replaced.
 fn rendered(model: &ResolvedModel, prompt: Prompt, shape: PromptFormat, unsupported: Vec<PromptNote>) -> Rendered {
-    let own = || model.provider.request(&prompt);
-    let request = match shape {
-        PromptFormat::Neutral => None,
-        PromptFormat::Native => own(),
-        PromptFormat::OpenAiChat
-        | PromptFormat::OpenAiResponses
-        | PromptFormat::Anthropic
-        | PromptFormat::Gemini
-        | PromptFormat::AiSdk
-        | PromptFormat::AiSdk7 => own()
-            .filter(|own| own.shape == shape)
-            .or_else(|| provider::request_in(shape, &prompt, &model.provider_name)),
-    };
+    let own = shape.is_body().then(|| model.provider.request(&prompt)).flatten();
+    let request = own
+        .filter(|own| shape == PromptFormat::Native || own.shape == shape)
+        .or_else(|| provider::request_in(shape, &prompt, &model.provider_name));
     let mut notes = notes(prompt.transcript.messages());
     notes.extend(unsupported);
     let (body, left_out) =

@@ -2,15 +2,14 @@
 //! itself.
 
 use crate::{
-    context::coalesce::coalesce,
-    model::{AppliedMessage, InputMessage, SessionKey, derive, event::StepPosition},
+    model::{AppliedMessage, SessionKey, derive, event::StepPosition},
     provider::registry::ResolvedModel,
     session::{SessionState, queue::MessageSelection, queue_rows::Withdrawal, rows::Rows},
     turn::{
         Error,
         context::{estimators::estimator, session_view::SessionView, window::known_window},
-        engine::Engine,
-        queue::take::{Ends, choose, fits, user_message},
+        engine::SessionCommands,
+        queue::take::{choose, fits, take_rows, taken_message},
     },
 };
 
@@ -26,7 +25,7 @@ pub(in crate::turn) enum TakeOutcome {
     Moved,
 }
 
-impl Engine {
+impl SessionCommands {
     /// Takes the queued messages according to the session's policy and in one statement, as a turn
     /// does between two steps. Takes nothing while calls have no results, and no input of an
     /// ExecuteTurn, whose client waits for a turn.
@@ -46,7 +45,7 @@ impl Engine {
         if look.open_calls > 0 || waiting.is_empty() {
             return Ok(TakeOutcome::Nothing);
         }
-        let policy = self.policy(&view.session.config)?;
+        let policy = self.prompts.policy(&view.session.config)?;
         let window = known_window(&policy.context, model);
         let non_transcript_tokens = view.size(model).non_transcript_tokens();
         let choice = choose(waiting, policy.take, |message| fits(message, model, window, non_transcript_tokens));
@@ -54,21 +53,16 @@ impl Engine {
             self.withdraw(key, MessageSelection::These(&choice.expired), Withdrawal::Expired, b"").await?;
             return Ok(TakeOutcome::Moved);
         }
-        let (applied, inputs): (Vec<AppliedMessage>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
-        let at = StepPosition::default();
         let estimator = estimator(model);
-        let mut rows = Rows::new(&estimator.name(), 0);
-        let mut ends = Ends::default();
-        ends.drop(choice.dropped, &mut rows, at);
-        if let (Some(input), Some(first)) = (coalesce(inputs), applied.first()) {
-            let message = user_message(derive::taken_while_idle(&first.message), input, &applied, estimator);
-            ends.apply(applied.clone(), message, &mut rows, at);
-        }
+        let message = taken_message(choice.taken, derive::taken_while_idle, estimator);
+        let applied = message.as_ref().map_or_else(Vec::new, |(applied, _)| applied.clone());
+        let rows = Rows::new(&estimator.name(), 0);
+        let (rows, ends) = take_rows(rows, StepPosition::default(), choice.dropped, None, message);
         let revision = view.session.revision;
         let Some(last) = self.store.take_idle(key, &look, revision, &rows, &ends.taken()).await? else {
             return Ok(TakeOutcome::Moved);
         };
-        self.notify_readers(key, last);
+        self.live.notify_readers(key, last);
         Ok(TakeOutcome::Taken(applied))
     }
 }

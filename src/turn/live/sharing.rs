@@ -1,9 +1,9 @@
 //! The state of text sharing: how much of its open messages this replica has stored, and which
 //! sessions are followed.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use tokio::{sync::Mutex, time::Instant};
+use tokio::sync::Mutex;
 
 use crate::{
     codec,
@@ -23,23 +23,6 @@ pub(in crate::turn) struct Sharing {
 }
 
 impl Sharing {
-    /// Records that another replica follows the session for the given duration. Returns whether the
-    /// session was not known to be followed.
-    pub(in crate::turn) fn follow(&self, key: SessionKey, lasts: Duration) -> bool {
-        self.followed().follow(key, lasts, Instant::now())
-    }
-
-    /// Wake-ups are received from now on. `missed`: earlier ones may still be relevant, and are
-    /// repeated within `repeated`.
-    pub(in crate::turn) fn start_receiving(&self, missed: bool, repeated: Duration) {
-        self.followed().start_receiving(missed.then(|| Instant::now() + repeated));
-    }
-
-    /// Wake-ups are no longer received.
-    pub(in crate::turn) fn stop_receiving(&self) {
-        self.followed().stop_receiving();
-    }
-
     pub(in crate::turn) fn followed(&self) -> std::sync::MutexGuard<'_, FollowedSessions> {
         self.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

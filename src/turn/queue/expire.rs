@@ -1,21 +1,20 @@
 //! Removes queued messages that expired, or with which no turn can be started.
 
 use crate::{
-    codec,
-    model::{DropReason, MessageId, Payload, SessionKey, command::Idempotency},
+    model::{SessionKey, command::Idempotency},
     session::{queue::MessageSelection, queue_rows::Withdrawal},
-    turn::{Error, engine::Engine},
+    turn::{Error, engine::SessionCommands},
 };
 
 /// Sessions whose expired messages are removed in one round.
 const ROUND: u32 = 32;
 
-impl Engine {
+impl SessionCommands {
     /// Removes expired queued messages, round after round while there are more. A session in which
     /// that fails does not hold up the others. Returns the first error.
     pub async fn expire_queued_messages(&self) -> Result<(), Error> {
         let mut first = Ok(());
-        while !self.draining.is_cancelled() {
+        while !self.capacity.draining.is_cancelled() {
             let found = self.store.sessions_with_expired_messages(ROUND).await?;
             let is_full = found.len() == ROUND as usize;
             let mut removed = 0;
@@ -36,18 +35,6 @@ impl Engine {
         first
     }
 
-    /// Drops a queued message.
-    pub(in crate::turn) async fn drop_queued_message(
-        &self,
-        key: &SessionKey,
-        message: &MessageId,
-        why: DropReason,
-    ) -> Result<(), Error> {
-        let payload = codec::event::encode(&Payload::QueuedMessageDropped { message: message.clone(), reason: why });
-        let which = MessageSelection::These(std::slice::from_ref(message));
-        self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload).await
-    }
-
     /// Ends queued messages on the server's behalf, without a request.
     pub(in crate::turn) async fn withdraw(
         &self,
@@ -59,7 +46,7 @@ impl Engine {
         let unkeyed = Idempotency::none();
         let gone = self.store.unqueue(key, which, why, payload, &unkeyed).await?;
         if let Some(seq) = gone.last_seq {
-            self.notify_readers(key, seq);
+            self.live.notify_readers(key, seq);
         }
         Ok(())
     }

@@ -5,16 +5,16 @@ use uuid::Uuid;
 use crate::{
     codec,
     model::{
-        DropReason, LimitsOverride, MessageId, RequestId, SessionKey, TurnId,
+        DropReason, MessageId, Payload, RequestId, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
-    session::{change::TurnRow, rows::Rows, start::NewTurn},
+    session::{queue::MessageSelection, queue_rows::Withdrawal},
     store::{admission::Admission, following::NextTurn, queue::QueuedMessage},
     turn::{
         Error,
         context::window::budget,
-        engine::Engine,
-        opening::{Opening, StartingPoint, opening},
+        engine::{Prompts, SessionCommands},
+        opening::{OpenedTurn, Opening, StartingPoint},
     },
 };
 
@@ -22,36 +22,22 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::turn) struct PlannedTurn {
     pub(in crate::turn) message: MessageId,
-    turn: TurnId,
-    rows: Rows,
-    timeout: std::time::Duration,
-    revision: i64,
-    idempotency: Idempotency,
-    request: TurnRequest,
-    model: String,
+    opened: OpenedTurn,
 }
 
 impl PlannedTurn {
     /// The admission of the turn in an idle session.
     pub(in crate::turn) fn admission(&self) -> Admission<'_> {
-        let request_id = self.idempotency.request.as_ref();
-        let new = NewTurn {
-            turn: &self.turn,
-            rows: &self.rows,
-            timeout: self.timeout,
-            revision: self.revision,
-            row: TurnRow { request_id, request: &self.request, model: &self.model },
-        };
-        Admission { new, idempotency: &self.idempotency, continues: false }
+        self.opened.admission(false)
     }
 
     /// The admission of the turn as the successor of another one.
-    pub(in crate::turn) fn next<'a>(&'a self, admission: &'a Admission<'a>) -> NextTurn<'a> {
-        NextTurn { message: &self.message, admission }
+    pub(in crate::turn) fn next(&self) -> NextTurn<'_> {
+        NextTurn { message: &self.message, admission: self.admission() }
     }
 }
 
-impl Engine {
+impl SessionCommands {
     /// Plans the turn that a queued message starts. Returns `None` if the message cannot be
     /// decoded; it is dropped.
     pub(in crate::turn) async fn plan_for(
@@ -65,15 +51,21 @@ impl Engine {
             None => Ok(TurnRequest::default()),
         });
         match readable {
-            Ok(request) => self.plan(&starter.message, starter.request.clone(), &request, start).map(Some),
+            Ok(request) => self.prompts.plan(&starter.message, starter.request.clone(), &request, start).map(Some),
             Err(error) => {
                 tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "cannot decode a queued message; dropping it");
-                self.drop_queued_message(key, &starter.message, DropReason::Unreadable).await?;
+                let (message, reason) = (&starter.message, DropReason::Unreadable);
+                let dropped = Payload::QueuedMessageDropped { message: message.clone(), reason };
+                let dropped = codec::event::encode(&dropped).payload;
+                let which = MessageSelection::These(std::slice::from_ref(message));
+                self.withdraw(key, which, Withdrawal::Dropped(reason), &dropped).await?;
                 Ok(None)
             }
         }
     }
+}
 
+impl Prompts {
     /// Plans the turn that a queued message starts.
     pub(in crate::turn) fn plan(
         &self,
@@ -82,35 +74,22 @@ impl Engine {
         request: &TurnRequest,
         start: StartingPoint<'_>,
     ) -> Result<PlannedTurn, Error> {
-        let StartingPoint { config, revision, .. } = start;
+        let config = start.config;
         let policy = self.policy(config)?;
         let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
-        let limits = self.limits(config, request);
-        let turn = TurnId::new(Uuid::now_v7().to_string());
-        let rows = opening(Opening {
-            request_id: request_id.as_ref(),
+        let opening = Opening {
+            turn: TurnId::new(Uuid::now_v7().to_string()),
+            idempotency: Idempotency { request: request_id, hash: String::new() },
             request,
             input: None,
             size: None,
             model: &model,
-            limits,
+            limits: self.limits(config, request),
             // If no window may be assumed, the turn is started anyway and fails before its first
             // call. Without a turn, the message would stay queued with no visible reason.
             budget: budget(&policy.context, &model).ok(),
             start,
-        });
-        // The timeout is fixed now: a later change of the session's turn_timeout applies to later
-        // turns.
-        let limits_now = LimitsOverride { turn_timeout: Some(limits.turn_timeout), ..request.limits };
-        Ok(PlannedTurn {
-            message: message.clone(),
-            turn,
-            rows,
-            timeout: limits.turn_timeout,
-            revision,
-            idempotency: Idempotency { request: request_id, hash: String::new() },
-            request: TurnRequest { limits: limits_now, ..request.clone() },
-            model: model.reference,
-        })
+        };
+        Ok(PlannedTurn { message: message.clone(), opened: opening.open() })
     }
 }

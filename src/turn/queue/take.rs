@@ -2,7 +2,7 @@
 
 use crate::{
     codec,
-    context::estimator::Estimator,
+    context::{coalesce::coalesce, estimator::Estimator},
     model::{AppliedMessage, DropReason, InputMessage, MessageId, Payload, TakeMode, event::StepPosition},
     provider::registry::ResolvedModel,
     session::{
@@ -22,32 +22,10 @@ pub(in crate::turn) struct Choice {
 }
 
 /// The queued messages that a take ends, with the numbers of their events among the rows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::turn) struct Ends(Vec<(MessageId, Result<MessageId, DropReason>, i64)>);
 
 impl Ends {
-    /// Drops these messages.
-    pub(in crate::turn) fn drop(&mut self, dropped: Vec<(MessageId, DropReason)>, rows: &mut Rows, at: StepPosition) {
-        for (message, reason) in dropped {
-            rows.event(Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
-            self.0.push((message, Err(reason), rows.count()));
-        }
-    }
-
-    /// Merges these messages into `message`.
-    pub(in crate::turn) fn apply(
-        &mut self,
-        applied: Vec<AppliedMessage>,
-        message: NewMessage,
-        rows: &mut Rows,
-        at: StepPosition,
-    ) {
-        rows.event(Payload::MessagesApplied { message: message.id.clone(), taken: applied.clone() }, at);
-        let event = rows.count();
-        self.0.extend(applied.into_iter().map(|applied| (applied.message, Ok(message.id.clone()), event)));
-        rows.message(message, at);
-    }
-
     /// The parameters of the take's statement.
     pub(in crate::turn) fn taken(&self) -> Vec<TakenMessage<'_>> {
         let ends = self.0.iter();
@@ -110,15 +88,47 @@ pub(in crate::turn) fn fits(
     tokens + i64::from(non_transcript_tokens) <= i64::from(window)
 }
 
-/// The user message that queued ones are merged into.
-pub(in crate::turn) fn user_message(
-    id: MessageId,
-    input: InputMessage,
-    applied: &[AppliedMessage],
+/// The message that the taken ones are merged into. Returns `None` if no message is taken.
+pub(in crate::turn) fn taken_message(
+    taken: Vec<(AppliedMessage, InputMessage)>,
+    id: impl Fn(&MessageId) -> MessageId,
     estimator: Estimator,
-) -> NewMessage {
+) -> Option<(Vec<AppliedMessage>, NewMessage)> {
+    let (applied, inputs): (Vec<AppliedMessage>, Vec<InputMessage>) = taken.into_iter().unzip();
+    let id = id(&applied.first()?.message);
     // The labels stay with the queued messages.
-    NewMessage { queued: applied.to_vec(), metadata: [].into(), ..host_message(id, input, estimator) }
+    let merged = host_message(id, coalesce(inputs)?, estimator);
+    let message = NewMessage { queued: applied.clone(), metadata: [].into(), ..merged };
+    Some((applied, message))
+}
+
+/// The rows of a take. `started`: the event of the next step, if the take begins it.
+pub(in crate::turn) fn take_rows(
+    mut rows: Rows,
+    at: StepPosition,
+    dropped: Vec<(MessageId, DropReason)>,
+    started: Option<Payload>,
+    message: Option<(Vec<AppliedMessage>, NewMessage)>,
+) -> (Rows, Ends) {
+    let at = match started {
+        Some(_) => StepPosition { step: at.step + 1, attempt: 1 },
+        None => at,
+    };
+    let mut ends = Vec::new();
+    for (message, reason) in dropped {
+        rows.event(Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
+        ends.push((message, Err(reason), rows.count()));
+    }
+    if let Some(started) = started {
+        rows.event(started, at);
+    }
+    if let Some((applied, message)) = message {
+        rows.event(Payload::MessagesApplied { message: message.id.clone(), taken: applied.clone() }, at);
+        let event = rows.count();
+        ends.extend(applied.into_iter().map(|applied| (applied.message, Ok(message.id.clone()), event)));
+        rows.message(message, at);
+    }
+    (rows, Ends(ends))
 }
 
 #[cfg(test)]

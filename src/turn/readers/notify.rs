@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     model::{Seq, SessionKey},
     telemetry::metrics::Direction,
-    turn::{engine::Engine, live::wakeups::Wakeup},
+    turn::{engine::Live, live::wakeups::Wakeup},
 };
 
 /// How long wake-ups are collected after a send, so that a replica sends at most a hundred times
 /// per second.
 const GATHER: Duration = Duration::from_millis(10);
 
-impl Engine {
+impl Live {
     /// Notifies readers of events that this replica wrote.
     pub(in crate::turn) fn notify_readers(&self, key: &SessionKey, seq: Seq) {
         if let Some(channel) = self.hub.get(key) {
@@ -29,7 +29,7 @@ impl Engine {
 
     /// Queues a wake-up for other replicas. Does nothing if there are none.
     pub(in crate::turn) fn wake(&self, wakeup: Wakeup) {
-        if self.rules.has_other_replicas {
+        if self.has_other_replicas {
             self.wakeups.add(wakeup);
         }
     }

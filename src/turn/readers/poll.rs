@@ -16,12 +16,12 @@ use crate::{
     },
     turn::{
         Error,
-        engine::Engine,
+        engine::Live,
         live::{hub::Channel, wakeups::Wakeup},
     },
 };
 
-impl Engine {
+impl Live {
     /// Reads new events of the sessions that are followed here, and which of their turns run on
     /// other replicas.
     pub async fn poll_events(&self) -> Result<(), Error> {
@@ -31,7 +31,7 @@ impl Engine {
         self.poll_events_of_channels(channels).await
     }
 
-    /// Like [`Engine::poll_events`], for these sessions only, if they are followed here.
+    /// Like [`Live::poll_events`], for these sessions only, if they are followed here.
     pub(in crate::turn) async fn poll_events_of_sessions(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
         self.poll_events_of_channels(sessions.iter().filter_map(|key| self.hub.get(key)).collect()).await
     }

@@ -16,7 +16,7 @@ use crate::{
     store::chunk::ChunkCursor,
     turn::{
         Error,
-        engine::Engine,
+        engine::Live,
         live::{
             hub::{Channel, Subscription},
             sharing::SharedMessage,
@@ -35,7 +35,7 @@ const MAX_MISSED_POLLS: u32 = 3;
 /// Additional time for the delivery of its wake-up.
 const SPARE: Duration = Duration::from_secs(5);
 
-impl Engine {
+impl Live {
     /// Stores the new text of messages that are written here, and reads the new text of messages
     /// that are written on other replicas.
     pub async fn share(&self) -> Result<(), Error> {
@@ -46,7 +46,7 @@ impl Engine {
 
     /// How long a replica is assumed to follow a session after its last wake-up.
     pub(in crate::turn) fn follow_lasts(&self) -> Duration {
-        self.rules.turn.poll_interval * MAX_MISSED_POLLS + SPARE
+        self.poll_interval * MAX_MISSED_POLLS + SPARE
     }
 
     /// Stores the new text of messages that are written here and followed on other replicas.
@@ -87,7 +87,7 @@ impl Engine {
     /// another replica.
     pub async fn subscribe(&self, key: &SessionKey) -> Result<Subscription, Error> {
         let channel = self.hub.enter(key);
-        if self.rules.has_other_replicas {
+        if self.has_other_replicas {
             self.read_shared_text(&[Arc::clone(&channel)]).await?;
             if channel.runs_remotely() {
                 self.wake(Wakeup::Follow(key.clone()));

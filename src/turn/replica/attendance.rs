@@ -15,10 +15,11 @@ const MAX_MISSED_ROUNDS: u32 = 3;
 impl Engine {
     /// Reports the turns that are read here, and cancels overdue turns without any reader.
     pub async fn check_readers(self: &Arc<Self>) -> Result<(), Error> {
-        let (here, elsewhere): (Vec<_>, Vec<_>) =
-            self.store.attended().await?.into_iter().partition(|it| self.is_read_here(it));
+        let is_read_here =
+            |turn: &AttendedTurn| self.live.hub.get(&turn.key).is_some_and(|channel| channel.has_readers());
+        let (here, elsewhere): (Vec<_>, Vec<_>) = self.store.attended().await?.into_iter().partition(is_read_here);
         if !here.is_empty() {
-            self.store.record_readers(&here, self.rules.turn.poll_interval * MAX_MISSED_ROUNDS).await?;
+            self.store.record_readers(&here, self.prompts.rules.turn.poll_interval * MAX_MISSED_ROUNDS).await?;
         }
         for turn in elsewhere.into_iter().filter(|turn| turn.overdue) {
             self.cancel_unread(turn).await?;
@@ -26,16 +27,11 @@ impl Engine {
         Ok(())
     }
 
-    fn is_read_here(&self, turn: &AttendedTurn) -> bool {
-        self.hub.get(&turn.key).is_some_and(|channel| channel.has_readers())
-    }
-
     async fn cancel_unread(self: &Arc<Self>, turn: AttendedTurn) -> Result<(), Error> {
         let AttendedTurn { key, turn, overdue: _ } = turn;
         let unkeyed = Idempotency::none();
-        let mut request = self.leases.request(&key);
-        let cancel = CancelRequest { cause: CancelCause::Disconnected, reason: String::new(), rollback: false };
-        let cancelled = self.store.cancel(&key, Some(&turn), &cancel, &unkeyed).await;
+        let mut request = self.capacity.leases.request(&key);
+        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &unkeyed).await;
         let cancelled = request.answered(cancelled)?;
         let Some(live) = &cancelled.turn else {
             return self.store.unregister_attended_turn(&key, &turn).await.map_err(Error::from);

@@ -17,7 +17,7 @@ impl Engine {
     pub async fn send_heartbeat(&self) -> Result<(), Error> {
         let sent = Instant::now();
         self.store.send_heartbeat().await?;
-        self.leases.confirm_heartbeat(sent, self.max_heartbeat_age(), Instant::now());
+        self.capacity.leases.confirm_heartbeat(sent, self.max_heartbeat_age(), Instant::now());
         Ok(())
     }
 
@@ -38,35 +38,32 @@ impl Engine {
     /// Stops the turns whose lease was not renewed in time by this replica's clock, even if the
     /// database is unreachable.
     pub fn expire(&self) {
-        self.leases.expire(self.max_heartbeat_age(), Instant::now());
+        self.capacity.leases.expire(self.max_heartbeat_age(), Instant::now());
     }
 
     /// Looks for cancel requests and lost leases of the turns that run here.
     pub async fn poll_cancels(&self) -> Result<(), Error> {
-        self.poll_cancels_of_leases(self.leases.held()).await
+        self.poll_cancels_of(|_| true).await
     }
 
     /// Like [`Engine::poll_cancels`], for the turns of these sessions only.
-    pub(in crate::turn) async fn poll_cancels_of_sessions(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
-        let held = self.leases.held().into_iter().filter(|held| sessions.contains(&held.key));
-        self.poll_cancels_of_leases(held.collect()).await
-    }
-
-    async fn poll_cancels_of_leases(&self, held: Vec<HeldTurn>) -> Result<(), Error> {
+    pub(in crate::turn) async fn poll_cancels_of(&self, is_wanted: impl Fn(&SessionKey) -> bool) -> Result<(), Error> {
+        let mut held = self.capacity.leases.held();
+        held.retain(|held| is_wanted(&held.key));
         if held.is_empty() {
             return Ok(());
         }
         let mut lost = BTreeSet::new();
         for (HeldTurn { key, turn, epoch }, why) in self.store.interrupted_turns(&held).await? {
             match why {
-                Interruption::Cancelled => self.leases.cancel(&key, &turn, epoch),
+                Interruption::Cancelled => self.capacity.leases.cancel(&key, &turn, epoch),
                 Interruption::LeaseLost => {
-                    self.leases.lose(&key, epoch);
+                    self.capacity.leases.lose(&key, epoch);
                     lost.insert(key);
                 }
             }
         }
         // A takeover wrote events, or the session was deleted.
-        self.poll_events_of_sessions(&lost).await
+        self.live.poll_events_of_sessions(&lost).await
     }
 }

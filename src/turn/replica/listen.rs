@@ -45,8 +45,8 @@ impl Engine {
     pub async fn receive_wakeups(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let heard = stop.run_until_cancelled(self.listen()).await;
-            self.wakeups.listening.store(false, Ordering::Relaxed);
-            self.sharing.stop_receiving();
+            self.live.wakeups.listening.store(false, Ordering::Relaxed);
+            self.live.sharing.followed().stop_receiving();
             match heard {
                 None | Some(Ok(())) => return,
                 Some(Err(error)) => {
@@ -68,9 +68,10 @@ impl Engine {
         };
         // Earlier wake-ups were missed. Replicas that follow the turns that run here repeat theirs
         // with their next poll.
-        self.sharing.start_receiving(self.leases.count() > 0, self.follow_lasts());
-        self.wakeups.listening.store(true, Ordering::Relaxed);
-        self.poll_events().await?;
+        let repeated_by = (self.capacity.leases.count() > 0).then(|| Instant::now() + self.live.follow_lasts());
+        self.live.sharing.followed().start_receiving(repeated_by);
+        self.live.wakeups.listening.store(true, Ordering::Relaxed);
+        self.live.poll_events().await?;
         self.poll_cancels().await?;
         self.run_lookups(Lookups { queues: true, orphans: true, ..Lookups::default() }).await?;
         loop {
@@ -99,13 +100,13 @@ impl Engine {
         match wakeup {
             // Readers here are notified directly of this replica's own writes.
             Wakeup::NewEvents(key) => {
-                let own = from.map_or_else(|| self.leases.runs(&key), |from| from == self.store.replica());
-                if !own && self.hub.get(&key).is_some() {
+                let own = from.map_or_else(|| self.capacity.leases.runs(&key), |from| from == self.store.replica());
+                if !own && self.live.hub.get(&key).is_some() {
                     look.news.insert(key);
                 }
             }
             Wakeup::Cancel(key) => {
-                if self.leases.runs(&key) {
+                if self.capacity.leases.runs(&key) {
                     look.cancels.insert(key);
                 }
             }
@@ -113,8 +114,9 @@ impl Engine {
             Wakeup::HandOver(_) => look.orphans = true,
             Wakeup::Follow(key) => {
                 if from.as_deref() != Some(self.store.replica()) {
-                    let runs = self.leases.runs(&key);
-                    look.followed |= self.sharing.follow(key, self.follow_lasts()) && runs;
+                    let runs = self.capacity.leases.runs(&key);
+                    let lasts = self.live.follow_lasts();
+                    look.followed |= self.live.sharing.followed().follow(key, lasts, Instant::now()) && runs;
                 }
             }
         }
@@ -123,10 +125,10 @@ impl Engine {
     async fn run_lookups(self: &Arc<Self>, look: Lookups) -> Result<(), Error> {
         let Lookups { news, cancels, queues, orphans, followed } = look;
         if !news.is_empty() {
-            self.poll_events_of_sessions(&news).await?;
+            self.live.poll_events_of_sessions(&news).await?;
         }
         if !cancels.is_empty() {
-            self.poll_cancels_of_sessions(&cancels).await?;
+            self.poll_cancels_of(|key| cancels.contains(key)).await?;
         }
         if queues {
             self.start_waiting_turns().await?;
@@ -135,7 +137,7 @@ impl Engine {
             self.take_over_all().await?;
         }
         if followed {
-            self.store_shared_text().await?;
+            self.live.store_shared_text().await?;
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! The takeover of turns without an owner. `turn.max_takeovers` limits the takeovers of one turn;
 //! `run/decide.rs` ends the turn after that.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Instant};
 
 use futures_util::{StreamExt as _, stream};
 
 use crate::{
-    model::SessionKey,
-    store::{grant::Grant, lease::TakeoverCandidate},
+    model::{SessionKey, TurnId},
+    store::{self, grant::Grant, lease::TakeoverCandidate},
     telemetry::metrics::Takeover,
     turn::{
         Error,
@@ -32,14 +32,14 @@ impl Engine {
     /// since its step has to be repeated as another attempt; if a bug ended its task, the
     /// step is repeated here.
     async fn resolve_uncertain(self: &Arc<Self>) -> Result<(), Error> {
-        let (keys, asked) = (self.leases.uncertain(), Instant::now());
+        let (keys, asked) = (self.capacity.leases.uncertain(), Instant::now());
         if keys.is_empty() {
             return Ok(());
         }
         let owned = self.store.owned_here(&keys).await?;
         for key in keys {
-            if self.leases.runs(&key) || owned.iter().all(|(owned, _)| *owned != key) {
-                self.leases.clear_uncertain(&key, self.store.lease_ttl(), asked);
+            if self.capacity.leases.runs(&key) || owned.iter().all(|(owned, _)| *owned != key) {
+                self.capacity.leases.clear_uncertain(&key, self.store.lease_ttl(), asked);
             }
         }
         self.resolve_all(owned).await
@@ -47,14 +47,14 @@ impl Engine {
 
     /// Looks for turns that this replica owns without knowing it, if there may be any.
     async fn resolve_unknown_grants(self: &Arc<Self>) -> Result<(), Error> {
-        if self.leases.unknown_grants_until().is_none() {
+        if self.capacity.leases.unknown_grants_until().is_none() {
             return Ok(());
         }
         let asked = Instant::now();
-        let held: Vec<SessionKey> = self.leases.held().into_iter().map(|held| held.key).collect();
+        let held: Vec<SessionKey> = self.capacity.leases.held().into_iter().map(|held| held.key).collect();
         let owned = self.store.owned_unknown(&held, PAGE).await?;
         if owned.is_empty() {
-            self.leases.clear_unknown_grants(self.store.lease_ttl(), asked);
+            self.capacity.leases.clear_unknown_grants(self.store.lease_ttl(), asked);
         }
         self.resolve_all(owned).await
     }
@@ -63,7 +63,7 @@ impl Engine {
     pub fn mark_unknown_grants(&self) {
         let now = Instant::now();
         let young = self.store.lease_ttl();
-        self.leases.mark_unknown_grants(now.checked_sub(young).unwrap_or(now));
+        self.capacity.leases.mark_unknown_grants(now.checked_sub(young).unwrap_or(now));
     }
 
     async fn resolve_all(self: &Arc<Self>, owned: Vec<(SessionKey, Grant)>) -> Result<(), Error> {
@@ -79,14 +79,14 @@ impl Engine {
     }
 
     async fn resolve(self: &Arc<Self>, key: &SessionKey, grant: &Grant) -> Result<(), Error> {
-        match self.leases.claim(key, &grant.turn, grant.fence.epoch) {
+        match self.capacity.leases.claim(key, &grant.turn, grant.fence.epoch) {
             Claim::Leave => {}
-            Claim::Adopt if self.may_start() => self.adopt(key, grant).await?,
-            Claim::Repeat if self.may_start() => self.repeat(key, grant).await?,
+            Claim::Adopt if self.capacity.may_start() => self.adopt(key, grant).await?,
+            Claim::Repeat if self.capacity.may_start() => self.repeat(key, grant).await?,
             Claim::Adopt | Claim::Release | Claim::Repeat => {
                 if self.store.release(key, grant).await? {
                     tracing::info!(session.id = %key.session, turn.id = %grant.turn, "released a turn that does not run on this replica");
-                    self.wake(Wakeup::HandOver(key.clone()));
+                    self.live.wake(Wakeup::HandOver(key.clone()));
                 }
             }
         }
@@ -94,22 +94,33 @@ impl Engine {
     }
 
     async fn adopt(self: &Arc<Self>, key: &SessionKey, grant: &Grant) -> Result<(), Error> {
-        let mut request = self.leases.request(key);
-        if let Some(grant) = request.answered(self.store.adopt_owned(key, grant).await)? {
-            tracing::info!(session.id = %key.session, turn.id = %grant.turn, "adopted a turn after the response to its grant was lost");
-            self.start(key.clone(), grant, request.sent(), Cause::Continued);
+        if let Some(turn) = self.acquire(key, self.store.adopt_owned(key, grant)).await? {
+            tracing::info!(session.id = %key.session, turn.id = %turn, "adopted a turn after the response to its grant was lost");
         }
         Ok(())
     }
 
     async fn repeat(self: &Arc<Self>, key: &SessionKey, grant: &Grant) -> Result<(), Error> {
-        let mut request = self.leases.request(key);
-        if let Some(grant) = request.answered(self.store.repeat(key, grant).await)? {
-            tracing::warn!(session.id = %key.session, turn.id = %grant.turn, "repeating the step of a turn whose task failed on this replica");
+        if let Some(turn) = self.acquire(key, self.store.repeat(key, grant)).await? {
+            tracing::warn!(session.id = %key.session, turn.id = %turn, "repeating the step of a turn whose task failed on this replica");
             self.metrics.takeover(Takeover::Taken);
-            self.start(key.clone(), grant, request.sent(), Cause::Continued);
         }
         Ok(())
+    }
+
+    /// Sends a statement, and runs the turn that it grants. Returns `None` if it grants none.
+    async fn acquire(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        statement: impl Future<Output = Result<Option<Grant>, store::Error>>,
+    ) -> Result<Option<TurnId>, Error> {
+        let mut request = self.capacity.leases.request(key);
+        let Some(grant) = request.answered(statement.await)? else {
+            return Ok(None);
+        };
+        let turn = grant.turn.clone();
+        self.start(key.clone(), grant, request.sent(), Cause::Continued);
+        Ok(Some(turn))
     }
 
     /// Closes tool calls past their deadline. If a replica has died or handed turns back, takes
@@ -119,13 +130,13 @@ impl Engine {
         let resolved = self.resolve_uncertain().await;
         let resolved = resolved.and(self.resolve_unknown_grants().await);
         let signs = self.store.orphan_reports().await?;
-        let again = self.postponed.due(Instant::now());
+        let again = self.capacity.postponed.due(Instant::now());
         let orphans = !signs.is_empty() || !again.is_empty();
         let Some(found) = self.take_over_in_pages(orphans).await? else {
             return resolved;
         };
         // Their turns continued elsewhere.
-        again.iter().filter(|key| !found.contains_key(key)).for_each(|key| self.postponed.forget(key));
+        again.iter().filter(|key| !found.contains_key(key)).for_each(|key| self.capacity.postponed.forget(key));
         if !signs.is_empty() && found.values().all(|waiting| *waiting) {
             self.store.clear_orphan_reports(&signs).await?;
         }
@@ -142,10 +153,10 @@ impl Engine {
     async fn take_over_in_pages(self: &Arc<Self>, orphans: bool) -> Result<Option<BTreeMap<SessionKey, bool>>, Error> {
         let mut all = BTreeMap::new();
         for _ in 0..PAGES {
-            if !self.may_start() {
+            if !self.capacity.may_start() {
                 return Ok(None);
             }
-            let postponed = self.postponed.at(Instant::now());
+            let postponed = self.capacity.postponed.at(Instant::now());
             let found = self.store.candidates(orphans, PAGE, &postponed).await?;
             let more = found.len() == PAGE as usize;
             let each = |candidate: &TakeoverCandidate| (candidate.key.clone(), candidate.waiting);
@@ -161,12 +172,12 @@ impl Engine {
     }
 
     async fn try_take_over(self: &Arc<Self>, candidate: TakeoverCandidate) {
-        if !self.may_start() {
+        if !self.capacity.may_start() {
             return;
         }
         let key = candidate.key.clone();
         match self.take_over_one(candidate).await {
-            Ok(()) => self.postponed.forget(&key),
+            Ok(()) => self.capacity.postponed.forget(&key),
             Err(error) => self.takeover_failed(&key, &error),
         }
     }
@@ -174,7 +185,7 @@ impl Engine {
     fn takeover_failed(&self, key: &SessionKey, error: &Error) {
         self.metrics.takeover(Takeover::Failed);
         let pause = max_backoff(error);
-        if self.postponed.postpone(key, Instant::now(), pause) {
+        if self.capacity.postponed.postpone(key, Instant::now(), pause) {
             tracing::warn!(session.id = %key.session, %error, "turn takeover failed; retrying later");
         } else {
             tracing::debug!(session.id = %key.session, %error, "turn takeover failed again");
@@ -186,18 +197,13 @@ impl Engine {
         if waiting && self.close_overdue(&key).await? {
             return Ok(());
         }
-        self.acquire_turn(key, epoch).await
-    }
-
-    async fn acquire_turn(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
-        let mut request = self.leases.request(&key);
-        let Some(grant) = request.answered(self.store.takeover(&key, epoch).await)? else {
-            self.metrics.takeover(Takeover::Lost);
-            return Ok(());
-        };
-        tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took over a turn");
-        self.metrics.takeover(Takeover::Taken);
-        self.start(key, grant, request.sent(), Cause::Continued);
+        match self.acquire(&key, self.store.takeover(&key, epoch)).await? {
+            Some(turn) => {
+                tracing::info!(session.id = %key.session, turn.id = %turn, "took over a turn");
+                self.metrics.takeover(Takeover::Taken);
+            }
+            None => self.metrics.takeover(Takeover::Lost),
+        }
         Ok(())
     }
 }

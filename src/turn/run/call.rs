@@ -6,7 +6,7 @@ use crate::{
     context::sent_prompt::SentPrompt,
     model::{
         CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailurePhase, FinishReason, MessageId,
-        Part, Payload, Prompt, Tally, Usage, derive,
+        Part, Payload, Prompt, Tally, Usage, UsagePurpose, derive,
         event::{Estimate, TurnRetrying},
     },
     provider::{self, Finish, assemble::AssembledResponse, error::Kind},
@@ -47,7 +47,7 @@ impl Run<'_> {
     /// Calls the model and commits its response.
     pub(super) async fn call(&mut self, step: &StepContext<'_>, transcript: ClosedTranscript) -> Result<Flow, Error> {
         let predicted = step.size.count.tokens;
-        let quotas = &self.engine.quotas;
+        let quotas = &self.engine.capacity.quotas;
         let Ok(mut tokens) = quotas.reserve(&self.key.tenant, predicted, step.most_output()) else {
             return Ok(Flow::Continue); // another call of the tenant took the tokens concurrently
         };
@@ -76,16 +76,16 @@ impl Run<'_> {
             prompt,
             message: message.clone(),
             taken,
-            max_bytes: self.engine.rules.turn.max_answer_bytes,
+            max_bytes: self.engine.prompts.rules.turn.max_answer_bytes,
             time_left: step.time_left(),
             room: Self::room_for_answer(step),
-            flush: self.engine.rules.turn.delta_flush,
+            flush: self.engine.prompts.rules.turn.delta_flush,
             publisher: Publisher { channel: self.channel, turn: self.turn, after: self.seq, at: step.at },
             memory: &mut self.memory,
         };
         self.watch.call(&self.engine.metrics);
         let span = Trace::current().model_call(model_call(step.model));
-        let called = answer::call(call, self.lease, &self.engine.aborting);
+        let called = answer::call(call, self.lease, &self.engine.capacity.aborting);
         let (end, timing, written) = span.trace().clone().scope(called).await;
         tokens.charge(tokens_used(&end, predicted, written));
         drop(tokens);
@@ -117,32 +117,23 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         // Read before the calibration: the report is compared with the ratio at the time of the
         // call.
-        let ratio = self.engine.ratio(&self.key.tenant, &step.model.reference).await;
+        let ratio = self.engine.prompts.ratio(&self.key.tenant, &step.model.reference).await;
         let size_report = window::size_report(step, sent, &answer.finish).cloned();
-        let estimate = self.learn(step, prompt, &answer.finish, size_report.as_ref());
+        // The report may not apply to the prompt that was sent.
+        let usage = size_report.as_ref().filter(|_| !answer.finish.ran_provider_tools());
+        let predicted = &step.size.count;
+        if let Some(usage) = usage {
+            if let Some(prompt) = prompt {
+                self.engine.prompts.learn(&self.key.tenant, step.model, prompt, usage.input);
+            }
+            self.engine.metrics.prompt_estimated(&step.model.reference, predicted.tokens, usage.input);
+        }
+        let estimate = usage.map(|usage| compared(predicted, usage));
         let reported = Reported { ratio, size_report, estimate };
         if self.must_retry_empty(step, &answer) {
             return self.retry_empty(step, message, &answer, &reported).await;
         }
         self.commit(step, message, answer, timing, (of_loop, &reported)).await
-    }
-
-    /// Uses the report to calibrate the estimate of the prompt, if the prompt was kept, and
-    /// compares the two. Returns `None` if the report does not apply to that prompt.
-    fn learn(
-        &self,
-        step: &StepContext<'_>,
-        prompt: Option<Arc<Prompt>>,
-        finish: &Finish,
-        size_report: Option<&Usage>,
-    ) -> Option<Estimate> {
-        let usage = size_report.filter(|_| !finish.ran_provider_tools())?;
-        let (engine, predicted) = (self.engine, &step.size.count);
-        if let Some(prompt) = prompt {
-            engine.learn(&self.key.tenant, step.model, prompt, usage.input);
-        }
-        engine.metrics.prompt_estimated(&step.model.reference, predicted.tokens, usage.input);
-        Some(compared(predicted, usage))
     }
 
     /// Commits a response. With calls, the turn waits for their results or continues; without
@@ -156,7 +147,7 @@ impl Run<'_> {
         (of_loop, reported): (reasoning::SentLoop, &Reported),
     ) -> Result<Flow, Error> {
         let AssembledResponse { mut parts, calls, pictures, finish } = answer;
-        self.engine.keep_made(&self.key.tenant, &mut parts, &pictures).await?;
+        self.engine.sessions.keep_made(&self.key.tenant, &mut parts, &pictures).await?;
         let mut rows = self.rows_with_media_events(step);
         let response = response(step.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response, step.estimator);
@@ -169,7 +160,7 @@ impl Run<'_> {
         }
         let written = (!parts.is_empty()).then_some(message);
         let usage = (finish.usage.as_ref(), reported.estimate);
-        rows.event(usage_recorded(step.model, usage, reported.ratio, written), step.at);
+        rows.event(usage_recorded(UsagePurpose::Turn, &step.model.reference, usage, reported.ratio, written), step.at);
         self.last_usage.clone_from(&finish.usage);
         let cost =
             StepCost { model: &step.model.reference, call: Some(finish.usage.as_ref()), message: written, measured };
@@ -181,7 +172,16 @@ impl Run<'_> {
         }
         if calls.is_empty() {
             let is_silent = parts.iter().all(Part::is_silent);
-            return self.end_after(step, rows, cost, (finish.reason, is_silent)).await;
+            let reason = if is_silent { CompletionReason::Empty } else { CompletionReason::Stop };
+            let ending = match ending_of(finish.reason) {
+                TurnAction::Stop(ending) => Some(ending),
+                TurnAction::Finish if step.is_over() => Some(Ending::Completed(CompletionReason::Deadline)),
+                TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish => None,
+            };
+            return match ending {
+                Some(ending) => self.stop(step, rows, cost, ending, Some(finish.reason)).await,
+                None => self.finish(step, rows, cost, (reason, Some(finish.reason))).await,
+            };
         }
         let handing = BatchBuilder {
             tools: step.call.tools,
@@ -199,27 +199,6 @@ impl Run<'_> {
             self.engine.run_mcp_calls(self.key, &batch.requested());
         }
         self.apply_written(written)
-    }
-
-    /// Ends the turn after a response without calls, which may be empty.
-    async fn end_after(
-        &mut self,
-        step: &StepContext<'_>,
-        rows: Rows,
-        cost: StepCost<'_>,
-        (finish, is_silent): (FinishReason, bool),
-    ) -> Result<Flow, Error> {
-        match ending_of(finish) {
-            TurnAction::Finish if step.is_over() => {
-                let ending = Ending::Completed(CompletionReason::Deadline);
-                self.stop(step, rows, Some(cost), ending, Some(finish)).await
-            }
-            TurnAction::Stop(ending) => self.stop(step, rows, Some(cost), ending, Some(finish)).await,
-            TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish => {
-                let reason = if is_silent { CompletionReason::Empty } else { CompletionReason::Stop };
-                self.finish(step, rows, Some(cost), (reason, Some(finish))).await
-            }
-        }
     }
 
     /// Whether to call the model again because it stopped with an empty response. This happens once
@@ -249,7 +228,7 @@ impl Run<'_> {
         let mut rows = Self::no_rows(step);
         let reported = answer.finish.usage.as_ref();
         let usage = (reported, *estimate);
-        rows.event(usage_recorded(step.model, usage, *ratio, None), step.at);
+        rows.event(usage_recorded(UsagePurpose::Turn, &step.model.reference, usage, *ratio, None), step.at);
         let cost = StepCost { model: &step.model.reference, call: Some(reported), message: None, measured: None };
         let failure = error.to_failure(FailurePhase::Stream);
         let voided = (!answer.parts.is_empty()).then(|| message.clone());
@@ -260,7 +239,7 @@ impl Run<'_> {
     /// retried.
     fn retry_delay(&self, step: &StepContext<'_>, error: &provider::Error) -> Option<Duration> {
         retry::wait(
-            &self.engine.rules.turn,
+            &self.engine.prompts.rules.turn,
             RetryInput {
                 error,
                 calls: self.calls.1,
@@ -287,7 +266,7 @@ impl Run<'_> {
                     let fallback = Fallback { from, to, failure, voided };
                     self.fall_back(step.owned, fallback, rows, cost).await
                 }
-                None => self.stop(step, rows, Some(cost), Ending::Failed(failure), None).await,
+                None => self.stop(step, rows, cost, Ending::Failed(failure), None).await,
             };
         };
         tracing::warn!(
@@ -322,7 +301,7 @@ impl Run<'_> {
         tokio::select! {
             () = self.lease.lost().cancelled() => {}
             () = self.lease.cancelled().cancelled() => {}
-            () = self.engine.draining.cancelled() => {}
+            () = self.engine.capacity.draining.cancelled() => {}
             () = tokio::time::sleep(delay) => {}
         }
         self.watch.waited();
@@ -373,8 +352,9 @@ impl Run<'_> {
             rows.message(assistant(message, partial, response, step.estimator), step.at);
         }
         let cost = self.unreported_call(step, &mut rows, written).await;
-        self.stop(step, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
+        self.stop(step, rows, cost, ending, written.map(|_| FinishReason::Cancelled)).await
     }
+
     /// Records a call without reported usage, and the message that it wrote.
     pub(super) async fn unreported_call<'s>(
         &self,
@@ -383,8 +363,8 @@ impl Run<'_> {
         message: Option<&'s MessageId>,
     ) -> StepCost<'s> {
         let model = &step.model.reference;
-        let ratio = self.engine.ratio(&self.key.tenant, model).await;
-        rows.event(usage_recorded(step.model, (None, None), ratio, message), step.at);
+        let ratio = self.engine.prompts.ratio(&self.key.tenant, model).await;
+        rows.event(usage_recorded(UsagePurpose::Turn, model, (None, None), ratio, message), step.at);
         StepCost { model, call: Some(None), message, measured: None }
     }
 }

@@ -10,7 +10,14 @@ use crate::{
     model::{CancelCause, Fence, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
     session::CancelRequest,
     store::{grant::Grant, turn_read::Turn},
-    turn::{Error, engine::Engine, lease::leases::GrantRequest, live::wakeups::Wakeup, run::cause::Cause},
+    turn::{
+        Error,
+        engine::{Engine, supervised},
+        idempotency::check_same,
+        lease::leases::GrantRequest,
+        live::wakeups::Wakeup,
+        run::cause::Cause,
+    },
 };
 
 /// Poll interval for the end of a turn that is being cancelled, in case the end is not announced.
@@ -31,7 +38,8 @@ impl Engine {
     pub async fn cancel(self: &Arc<Self>, tenant: TenantId, command: CancelTurn) -> Result<Option<Cancelled>, Error> {
         let key = SessionKey::new(tenant, command.session.clone());
         let asked = key.clone();
-        let found = self.supervised(async move |engine| engine.ask_to_cancel(&asked, command).await).await?;
+        let found =
+            supervised(&self.capacity, self, async move |engine| engine.ask_to_cancel(&asked, command).await).await?;
         let Some((turn, was_live)) = found else {
             return Ok(None);
         };
@@ -47,22 +55,22 @@ impl Engine {
         command: CancelTurn,
     ) -> Result<Option<(TurnId, bool)>, Error> {
         let CancelTurn { session: _, turn, idempotency, rollback, reason } = command;
-        if self.store.head(key, None).await?.is_none() {
-            return Err(Error::SessionNotFound(key.session.clone()));
-        }
+        self.prompts.must_exist(key).await?;
         if let Some(turn) = &turn
             && self.store.turn(key, turn).await?.is_none()
         {
             return Err(Error::TurnNotFound(turn.clone()));
         }
-        let mut request = self.leases.request(key);
-        let cancel = CancelRequest { cause: CancelCause::Requested, reason, rollback };
-        let cancelled = self.store.cancel(key, turn.as_ref(), &cancel, &idempotency).await;
+        let mut request = self.capacity.leases.request(key);
+        let named = turn.as_ref();
+        let cancelled = if rollback {
+            self.store.roll_back(key, named, &reason, &idempotency).await
+        } else {
+            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await
+        };
         let cancelled = request.answered(cancelled)?;
-        if let (Some(first), Some(key)) = (&cancelled.hash, &idempotency.request)
-            && *first != idempotency.hash
-        {
-            return Err(Error::IdempotencyMismatch(key.clone()));
+        if let Some(first) = &cancelled.hash {
+            check_same(first, &idempotency)?;
         }
         if let Some(turn) = &cancelled.turn {
             self.end_cancelled(key, cancelled.fence.map(|fence| (turn, fence)), &request);
@@ -80,9 +88,9 @@ impl Engine {
         request: &GrantRequest,
     ) {
         let Some((turn, fence)) = owned else {
-            return self.wake(Wakeup::Cancel(key.clone()));
+            return self.live.wake(Wakeup::Cancel(key.clone()));
         };
-        if !self.leases.holds(key, turn, fence.epoch) {
+        if !self.capacity.leases.holds(key, turn, fence.epoch) {
             self.start(
                 key.clone(),
                 Grant { fence, turn: turn.clone(), last_seq: Seq(0) },
@@ -90,18 +98,18 @@ impl Engine {
                 Cause::Continued,
             );
         }
-        self.leases.cancel(key, turn, fence.epoch);
+        self.capacity.leases.cancel(key, turn, fence.epoch);
     }
 
     /// Waits until the turn has ended, and returns it. Returns a live turn if that takes longer
     /// than any owner can go without a heartbeat.
     async fn ended(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
-        let patience = Instant::now() + self.store.lease_ttl() * 2 + self.rules.turn.poll_interval * 2;
-        let mut news = self.hub.enter(key).subscribe();
+        let patience = Instant::now() + self.store.lease_ttl() * 2 + self.prompts.rules.turn.poll_interval * 2;
+        let mut news = self.live.hub.enter(key).subscribe();
         loop {
             let Some(found) = self.store.turn(key, turn).await? else {
                 // The session may have been deleted concurrently.
-                self.session(key).await?;
+                self.prompts.session(key).await?;
                 return Err(Error::TurnNotFound(turn.clone()));
             };
             if found.state.is_final() || Instant::now() >= patience {

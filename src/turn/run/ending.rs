@@ -9,12 +9,7 @@ use crate::{
         event::{CallCancelReason, StepPosition},
     },
     session::{CancelRequest, SessionState, cost::StepCost, ending::TurnEnd, rows::Rows},
-    store::{
-        admission::Admission,
-        following::{NextTurn, TurnStarters},
-        grant::Grant,
-        written::WriteOutcome,
-    },
+    store::{following::TurnStarters, grant::Grant, written::WriteOutcome},
     telemetry::failure_reason,
     turn::{
         Error,
@@ -29,22 +24,6 @@ use crate::{
     },
 };
 
-/// What to consider at the end of a turn.
-struct QueueAtEnd {
-    /// There are queued messages for this turn.
-    waiting: bool,
-    /// The turn that follows.
-    next: Option<PlannedTurn>,
-}
-
-impl QueueAtEnd {
-    /// The next turn with its admission.
-    fn next_turn<'a>(&'a self, admission: Option<&'a Admission<'a>>) -> Option<NextTurn<'a>> {
-        let (next, admission) = self.next.as_ref().zip(admission)?;
-        Some(next.next(admission))
-    }
-}
-
 impl Run<'_> {
     /// Ends the turn at the model's choice, unless there are queued messages for it or a cancel was
     /// requested.
@@ -52,10 +31,9 @@ impl Run<'_> {
         &mut self,
         step: &StepContext<'_>,
         rows: Rows,
-        cost: Option<StepCost<'_>>,
+        cost: StepCost<'_>,
         (reason, finish): (CompletionReason, Option<FinishReason>),
     ) -> Result<Flow, Error> {
-        let cost = cost.unwrap_or_default();
         let ending = Ending::Completed(reason);
         let result = self.result(step, &cost, finish);
         let end = TurnEnd {
@@ -63,21 +41,20 @@ impl Run<'_> {
             result: &result,
             synthetic: synthetic(CallCancelReason::TurnEnded, step.estimator),
         };
-        let mut request = self.engine.leases.request(self.key);
+        let mut request = self.engine.capacity.leases.request(self.key);
         let store = &self.engine.store;
         let at_once = store.finish_at_once(self.key, self.turn_fence(), &rows, &cost, &end);
         if let Some(written) = at_once.await? {
             return self.ended(step, &ending, (written, None), (false, &request));
         }
-        let ahead = self.read_queue_at_end(step, TurnStarters::AfterCompletion).await?;
-        if ahead.waiting && rows.count() > 0 {
+        let (is_waiting, planned) = self.read_queue_at_end(step, TurnStarters::AfterCompletion).await?;
+        if is_waiting && rows.count() > 0 {
             // The turn continues with the queued messages.
             let written = self.engine.store.append(self.key, self.turn_fence(), &rows, &cost, None).await?;
             return self.apply_written(written);
         }
-        let admission = ahead.next.as_ref().map(PlannedTurn::admission);
-        let next = ahead.next_turn(admission.as_ref());
-        let ended = store.finish(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
+        let next = planned.as_ref().map(PlannedTurn::next);
+        let ended = store.finish_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
     }
@@ -87,11 +64,10 @@ impl Run<'_> {
         &mut self,
         step: &StepContext<'_>,
         rows: Rows,
-        cost: Option<StepCost<'_>>,
+        cost: StepCost<'_>,
         ending: Ending,
         finish: Option<FinishReason>,
     ) -> Result<Flow, Error> {
-        let cost = cost.unwrap_or_default();
         let result = self.result(step, &cost, finish);
         let reason = match ending {
             Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
@@ -102,33 +78,37 @@ impl Run<'_> {
             Ending::Completed(_) => TurnStarters::AfterCompletion,
             Ending::Cancelled { .. } | Ending::Failed(_) => TurnStarters::AfterAnyEnd,
         };
-        let ahead = self.read_queue_at_end(step, starters).await?;
-        let admission = ahead.next.as_ref().map(PlannedTurn::admission);
-        let next = ahead.next_turn(admission.as_ref());
-        let mut request = self.engine.leases.request(self.key);
+        let (_, planned) = self.read_queue_at_end(step, starters).await?;
+        let next = planned.as_ref().map(PlannedTurn::next);
+        let mut request = self.engine.capacity.leases.request(self.key);
         let store = &self.engine.store;
         let ended = store.stop(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
     }
 
-    /// Reads the queued messages that keep the turn from ending, and plans the turn that follows.
-    async fn read_queue_at_end(&self, step: &StepContext<'_>, starters: TurnStarters) -> Result<QueueAtEnd, Error> {
+    /// Reads whether queued messages keep the turn from ending, and plans the turn that follows.
+    async fn read_queue_at_end(
+        &self,
+        step: &StepContext<'_>,
+        starters: TurnStarters,
+    ) -> Result<(bool, Option<PlannedTurn>), Error> {
         let found = self.retry_transient(|| self.engine.store.queue_at_turn_end(self.key, starters)).await?;
-        let mut ahead = QueueAtEnd { waiting: found.waiting, next: None };
-        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else {
-            return Ok(ahead);
+        let Some(starter) = found.starter.filter(|_| !self.engine.capacity.draining.is_cancelled()) else {
+            return Ok((found.waiting, None));
         };
-        match self.engine.plan_for(self.key, &starter, StartingPoint::after(step.owned)).await {
-            Ok(next) => ahead.next = next,
+        let planned = self.engine.sessions.plan_for(self.key, &starter, StartingPoint::after(step.owned)).await;
+        let planned = match planned {
+            Ok(planned) => planned,
             Err(error @ Error::Store(_)) => return Err(error),
             // The message stays queued until such a model is configured again. This turn ends
             // regardless.
             Err(error) => {
-                tracing::warn!(session.id = %self.key.session, %error, "cannot start a turn for a queued message; it stays queued")
+                tracing::warn!(session.id = %self.key.session, %error, "cannot start a turn for a queued message; it stays queued");
+                None
             }
-        }
-        Ok(ahead)
+        };
+        Ok((found.waiting, planned))
     }
 
     /// Applies the outcome of the turn's end, and starts the turn that follows.
@@ -142,11 +122,7 @@ impl Run<'_> {
         let idle = matches!(written, WriteOutcome::Applied(ack) if ack.state == SessionState::Idle);
         let flow = self.apply_written(written)?;
         if idle {
-            self.engine.metrics.turn_ended(ending);
-            self.spans.turn_ended(ending);
-            if let Ending::Failed(failure) = ending {
-                self.log_failure(failure, step.at, None);
-            }
+            self.record_end(ending, step.at, None);
         }
         match grant {
             Some(grant) => self.engine.start(self.key.clone(), grant, request.sent(), Cause::Queued),
@@ -184,9 +160,9 @@ impl Run<'_> {
                 "turn stopped on this replica: the database is unavailable; another owner will resume the turn"
             );
             // The next owner need not wait until the lease expires.
-            self.engine.leases.abandon(self.key, self.fence.epoch, Instant::now());
+            self.engine.capacity.leases.abandon(self.key, self.fence.epoch, Instant::now());
             // A draining replica has no later round that would release the turn.
-            if self.engine.draining.is_cancelled()
+            if self.engine.capacity.draining.is_cancelled()
                 && let Err(error) = self.hand_over().await
             {
                 tracing::warn!(
@@ -232,7 +208,7 @@ impl Run<'_> {
             return Ok(());
         };
         let at = StepPosition { step: owned.step, attempt: owned.attempt };
-        let ending = Ending::Failed(failure.clone());
+        let ending = Ending::Failed(failure);
         let estimator = Estimator::Characters;
         let result = TurnResult {
             step_count: owned.step,
@@ -248,16 +224,19 @@ impl Run<'_> {
         let (written, _) = store.stop(self.key, self.turn_fence(), &rows, &cost, &end, None).await?;
         self.apply_written(written)?;
         if self.is_over {
-            self.engine.metrics.turn_ended(&ending);
-            self.spans.turn_ended(&ending);
-            self.log_failure(&failure, at, Some(error));
+            self.record_end(&ending, at, Some(error));
         }
         Ok(())
     }
 
-    /// Logs a failed turn. Message content, including the provider's error text, is not logged; it
-    /// is in the failure of the turn.
-    fn log_failure(&self, failure: &Failure, at: StepPosition, error: Option<&Error>) {
+    /// Records the end of the turn for metrics, its span and the log. Message content, including the
+    /// provider's error text, is not logged; it is in the failure of the turn.
+    fn record_end(&self, ending: &Ending, at: StepPosition, error: Option<&Error>) {
+        self.engine.metrics.turn_ended(ending);
+        self.spans.turn_ended(ending);
+        let Ending::Failed(failure) = ending else {
+            return;
+        };
         let Failure { reason, recoverable, provider, provider_status, provider_code, provider_request_id, .. } =
             failure;
         tracing::error!(

@@ -8,8 +8,7 @@ use crate::{
     store::{queue::EnqueuedMessage, session::Session},
     turn::{
         Error,
-        engine::Engine,
-        lease::leases::GrantRequest,
+        engine::{Engine, supervised},
         live::wakeups::Wakeup,
         queue::enqueue::{EnqueueOutcome, Incoming},
         run::cause::Cause,
@@ -23,11 +22,11 @@ impl Engine {
         tenant: TenantId,
         command: EnqueueMessage,
     ) -> Result<EnqueuedMessage, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |engine| {
             let EnqueueMessage { session, idempotency, message, contents, delivery, starts_turn, ttl } = command;
             let key = SessionKey::new(tenant, session);
-            let session = engine.session(&key).await?;
-            engine.keep(&key.tenant, &contents).await?;
+            let session = engine.prompts.session(&key).await?;
+            engine.sessions.keep(&key.tenant, &contents).await?;
             let incoming = Incoming {
                 message: &message,
                 delivery,
@@ -55,22 +54,10 @@ impl Engine {
         session: &Session,
     ) -> Result<EnqueueOutcome, Error> {
         let (delivery, starts_turn) = (incoming.delivery, incoming.starts_turn);
-        let put = self.put(key, incoming, session).await?;
-        if let EnqueueOutcome::New(place, request) = &put {
-            self.start_or_interrupt(key, place, delivery, starts_turn, request);
-        }
-        Ok(put)
-    }
-
-    /// Starts the turn that a message begins, and ends the one that it interrupts.
-    fn start_or_interrupt(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        place: &EnqueuedMessage,
-        delivery: Delivery,
-        starts_turn: bool,
-        request: &GrantRequest,
-    ) {
+        let put = self.sessions.put(key, incoming, session).await?;
+        let EnqueueOutcome::New(place, request) = &put else {
+            return Ok(put);
+        };
         let interrupts = place.interrupts.as_ref().map(|(turn, fence)| (turn, *fence));
         if interrupts.is_some() || delivery == Delivery::Interrupt && place.session_state.is_live() {
             self.end_cancelled(key, interrupts, request);
@@ -79,10 +66,11 @@ impl Engine {
             Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Queued),
             // The configuration changed concurrently.
             None if starts_turn && place.session_state == SessionState::Idle => {
-                self.wake(Wakeup::Start(key.clone()));
+                self.live.wake(Wakeup::Start(key.clone()));
                 self.start_waiting_soon(key);
             }
             None => {}
         }
+        Ok(put)
     }
 }

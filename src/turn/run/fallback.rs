@@ -15,7 +15,7 @@ use crate::{
     turn::{
         Error,
         context::{estimators::estimator, prompt_call::PromptCall, window::budget},
-        engine::Engine,
+        engine::Prompts,
         run::state::{ContextReductions, Flow, Run, StepContext},
     },
 };
@@ -30,7 +30,7 @@ pub(super) struct Fallback<'a> {
     pub(super) voided: Option<MessageId>,
 }
 
-impl Engine {
+impl Prompts {
     /// The model to use when the model `from` cannot be called. Returns `None` if none is left.
     pub(super) fn fallback(&self, policy: &Policy, from: &str) -> Option<ResolvedModel> {
         let reference = |listed: &str| match self.model(listed) {
@@ -55,15 +55,17 @@ impl Run<'_> {
     pub(super) fn instead_of(&self, step: &StepContext<'_>, error: &provider::Error) -> Option<ResolvedModel> {
         let has_time = step.read.elapsed() < step.time_left();
         self.engine
+            .prompts
             .fallback(&step.policy, &step.model.reference)
             .filter(|_| has_time && error.another_model_may_answer())
     }
 
     /// Handles a turn whose model is no longer configured.
     pub(super) async fn without_model(&mut self, owned: &OwnedTurn, from: &str, error: Error) -> Result<Flow, Error> {
-        let policy = self.engine.policy(&owned.prepared_for.config)?;
+        let policy = self.engine.prompts.policy(&owned.prepared_for.config)?;
         let is_gone = matches!(error, Error::ModelNotFound(_)) && owned.step > 0;
-        let Some(to) = self.engine.fallback(&policy, from).filter(|_| is_gone && !owned.time_left.is_zero()) else {
+        let Some(to) = self.engine.prompts.fallback(&policy, from).filter(|_| is_gone && !owned.time_left.is_zero())
+        else {
             return Err(error);
         };
         let message = error.to_string();
@@ -87,7 +89,19 @@ impl Run<'_> {
             model = from, fallback = to.reference, error = failure.message,
             "switching to a fallback model"
         );
-        for event in self.announced(owned, from, &to, failure, voided)? {
+        let config = &owned.prepared_for.config;
+        let budget = budget(&self.engine.prompts.policy(config)?.context, &to).ok();
+        let switched = Payload::ModelFallback(ModelFallback {
+            from: from.to_owned(),
+            to: to.reference.clone(),
+            reason: failure.reason,
+            window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
+            reserve: budget.map_or(0, |budget| budget.reserve),
+        });
+        let next_attempt = owned.attempt + 1;
+        let retrying = Payload::TurnRetrying(TurnRetrying { failure, next_attempt, delay: Duration::ZERO, voided });
+        let call = PromptCall::new(config, &owned.request, owned.step, owned.is_late(), &to);
+        for event in [retrying, switched].into_iter().chain(call.left_out()) {
             rows.event(event, StepPosition { step: owned.step, attempt: owned.attempt });
         }
         let request = TurnRequest { model: Some(to.reference), ..owned.request.clone() };
@@ -97,36 +111,6 @@ impl Run<'_> {
         self.recovered = None;
         self.reductions = ContextReductions::default();
         self.apply_written(written)
-    }
-
-    /// The events of a fallback: the failure, the new model, and the settings that it does not
-    /// support.
-    fn announced(
-        &self,
-        owned: &OwnedTurn,
-        from: &str,
-        to: &ResolvedModel,
-        failure: Failure,
-        voided: Option<MessageId>,
-    ) -> Result<Vec<Payload>, Error> {
-        let config = &owned.prepared_for.config;
-        let budget = budget(&self.engine.policy(config)?.context, to).ok();
-        let switched = Payload::ModelFallback(ModelFallback {
-            from: from.to_owned(),
-            to: to.reference.clone(),
-            reason: failure.reason,
-            window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
-            reserve: budget.map_or(0, |budget| budget.reserve),
-        });
-        let retrying = Payload::TurnRetrying(TurnRetrying {
-            failure,
-            next_attempt: owned.attempt + 1,
-            delay: Duration::ZERO,
-            voided,
-        });
-        let call = PromptCall::new(config, &owned.request, owned.step, owned.is_late(), to);
-        let left_out = call.left_out();
-        Ok([retrying, switched].into_iter().chain(left_out).collect())
     }
 }
 

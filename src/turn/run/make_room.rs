@@ -53,7 +53,7 @@ impl Run<'_> {
         if restarts > step.policy.context.compaction.guard_max_restarts {
             let failure = Failure::local(FailureReason::ContextOverflow, words, false);
             let ending = self.overflow(step, failure).await?;
-            return self.stop(step, rows, Some(cost), ending, None).await;
+            return self.stop(step, rows, cost, ending, None).await;
         }
         self.reductions.restarts = (step.at.step, restarts);
         self.reductions.forced = Some((Trigger::Threshold, step.size.count.tokens / 2));
@@ -72,7 +72,7 @@ impl Run<'_> {
         match trigger {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => Ok(true),
             Trigger::Threshold => {
-                let last = self.engine.compaction_blocker(self.key, step.owned.context_version).await?;
+                let last = self.engine.prompts.compaction_blocker(self.key, step.owned.context_version).await?;
                 Ok(last != Some(CompactionBlocker::NoGain))
             }
         }
@@ -92,30 +92,21 @@ impl Run<'_> {
         })
     }
 
-    /// What a compaction would be planned from.
-    async fn compaction_input(&self, step: &StepContext<'_>, messages: &[Message]) -> Result<CompactionInput, Error> {
-        Ok(CompactionInput {
-            tenant: self.key.tenant.clone(),
-            messages: messages.to_vec(),
-            version: step.owned.context_version,
-            in_force: self.engine.in_force(self.key).await?,
-            model: step.model.clone(),
-            budget: budget(&step.policy.context, step.model)?,
-            non_transcript_tokens: step.context.non_transcript_tokens(),
-            size: step.size.count.clone(),
-            lesson: step.context.correction(),
-        })
-    }
-
-    fn compaction_request(
+    /// A compaction of the messages, to this size if there is a target.
+    async fn compaction_request(
         &self,
         step: &StepContext<'_>,
-        survey: &CompactionInput,
+        messages: &[Message],
         trigger: Trigger,
         target: Option<u32>,
-    ) -> CompactionRequest {
+    ) -> Result<CompactionRequest, Error> {
+        let policy = &step.policy.context;
+        let in_force = self.engine.prompts.in_force(self.key).await?;
+        let context = (messages.to_vec(), step.owned.context_version);
+        let budget = budget(policy, step.model)?;
+        let input = CompactionInput::new(context, in_force, (step.model, budget), &step.context);
         let was_pruned = self.reductions.pruned == Some(step.at.step);
-        CompactionRequest::of_policy(&step.policy.context.compaction, survey, trigger, target, was_pruned)
+        Ok(CompactionRequest::of_policy(&policy.compaction, input, trigger, target, was_pruned))
     }
 
     /// Whether a compaction for this reason can make the context smaller.
@@ -129,8 +120,7 @@ impl Run<'_> {
         if !policy.compaction.enabled || budget(policy, step.model).is_err() {
             return Ok(false);
         }
-        let survey = self.compaction_input(step, messages).await?;
-        Ok(survey.plan(&self.compaction_request(step, &survey, trigger, Some(target))).is_some())
+        Ok(self.compaction_request(step, messages, trigger, Some(target)).await?.plan().is_some())
     }
 
     /// Compacts. Returns `false` if there is nothing to gain.
@@ -141,9 +131,8 @@ impl Run<'_> {
         trigger: Trigger,
         target: Option<u32>,
     ) -> Result<bool, Error> {
-        let survey = self.compaction_input(step, messages).await?;
-        let order = self.compaction_request(step, &survey, trigger, target);
-        let tried = self.engine.compact_now(self.key, &survey, &order, self.stop_waiting_reason(step)).await?;
+        let request = self.compaction_request(step, messages, trigger, target).await?;
+        let tried = self.engine.sessions.compact_now(self.key, &request, self.stop_waiting_reason(step)).await?;
         self.watch.waited();
         match tried {
             CompactionAttempt::Nothing => Ok(false),
@@ -163,12 +152,11 @@ impl Run<'_> {
         let size = step.size.at_most();
         let local = step.model.provider.is_local();
         let ahead = budget(policy, step.model).is_ok_and(|it| is_background_due(&policy.compaction, it, size, local));
-        if !ahead || self.engine.compaction_blocker(self.key, version).await?.is_some() {
+        if !ahead || self.engine.prompts.compaction_blocker(self.key, version).await?.is_some() {
             return Ok(());
         }
-        let survey = self.compaction_input(step, messages).await?;
-        let order = self.compaction_request(step, &survey, Trigger::Threshold, None);
-        self.engine.compact_in_background(self.key, survey, order, step.limits.turn_timeout).await
+        let request = self.compaction_request(step, messages, Trigger::Threshold, None).await?;
+        self.engine.sessions.compact_in_background(self.key, request, step.limits.turn_timeout).await
     }
 
     /// Resolves with the reason when the turn must stop waiting.
@@ -176,7 +164,7 @@ impl Run<'_> {
         tokio::select! {
             () = self.lease.lost().cancelled() => "the turn has another owner",
             () = self.lease.cancelled().cancelled() => "the turn was cancelled",
-            () = self.engine.aborting.cancelled() => "the server is shutting down",
+            () = self.engine.capacity.aborting.cancelled() => "the server is shutting down",
             () = tokio::time::sleep(step.time_left().saturating_sub(step.read.elapsed())) => "the turn's timeout expired",
         }
     }
@@ -184,7 +172,7 @@ impl Run<'_> {
     fn must_stop_waiting(&self, step: &StepContext<'_>) -> bool {
         self.lease.lost().is_cancelled()
             || self.lease.cancelled().is_cancelled()
-            || self.engine.aborting.is_cancelled()
+            || self.engine.capacity.aborting.is_cancelled()
             || step.read.elapsed() >= step.time_left()
     }
 }

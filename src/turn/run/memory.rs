@@ -81,12 +81,12 @@ impl Run<'_> {
     /// Whether the turn ends regardless of its messages.
     fn ends_now(&self, owned: &OwnedTurn) -> bool {
         owned.cancel.is_some()
-            || owned.takeovers > self.engine.rules.turn.max_takeovers
+            || owned.takeovers > self.engine.prompts.rules.turn.max_takeovers
             || self.time_with_grace(owned).is_zero()
     }
 
     fn time_with_grace(&self, owned: &OwnedTurn) -> Duration {
-        let limits = self.engine.limits(&owned.prepared_for.config, &owned.request);
+        let limits = self.engine.prompts.limits(&owned.prepared_for.config, &owned.request);
         owned.time_with_grace(limits.grace)
     }
 
@@ -96,7 +96,7 @@ impl Run<'_> {
         let engine = self.engine;
         let messages = self.retry_transient(|| engine.store.live_bytes(self.key)).await?;
         let bytes = messages.saturating_add(self.media);
-        let mut entering = pin!(engine.reserve_memory_without_timeout(&self.key.tenant, bytes));
+        let mut entering = pin!(engine.prompts.reserve_memory_without_timeout(&self.key.tenant, bytes));
         if let Some(place) = entering.as_mut().now_or_never() {
             self.memory = Some(place);
             return Ok(false);
@@ -119,7 +119,7 @@ impl Run<'_> {
     /// what it holds, and waits for the total at the next read: a waiting turn must not hold
     /// memory.
     pub(super) fn release_memory_for_media(&mut self, step: &StepContext<'_>, messages: &[Message]) -> bool {
-        let media = self.engine.media_bytes(messages, step.model);
+        let media = self.engine.prompts.media_bytes(messages, step.model);
         let held = self.memory.as_ref().map_or(0, |_| self.media);
         if media < LARGE as u64 || media <= held {
             return false;

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Instant};
 
 use crate::{
     model::SessionKey,
-    store::{AdmittedAt, Reach, grant::Grant},
-    telemetry::{Trace, metrics::TurnOrigin},
+    store::grant::Grant,
+    telemetry::metrics::TurnOrigin,
     turn::{engine::Engine, lease::leases::Lease, live::wakeups::Wakeup, run::cause::Cause},
 };
 
@@ -18,22 +18,20 @@ impl Engine {
             Cause::Answered | Cause::Continued => {}
         }
         self.metrics.turn_running(1);
-        let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
-        let channel = self.hub.enter(&key);
+        let lease = self.capacity.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
+        let channel = self.live.hub.enter(&key);
         channel.advance(grant.last_seq);
         // The statement that granted it wrote events that readers on other replicas may be waiting
         // for.
-        self.wake(Wakeup::NewEvents(key.clone()));
-        let reach = Reach::Tenant(key.tenant.clone());
-        let admitted = AdmittedAt(self.quotas.last_read().at());
+        self.live.wake(Wakeup::NewEvents(key.clone()));
+        let tenant = key.tenant.clone();
         let mut running = Running { engine: Arc::clone(self), key, lease, epoch: grant.fence.epoch, failed: true };
         let doing = async move {
             let left =
                 Box::pin(super::run(&running.engine, &running.key, &grant, &running.lease, &channel, (cause, sent)));
             running.left(left.await.is_err());
         };
-        let doing = admitted.scope(Trace::current().scope(doing));
-        self.tasks.spawn(reach.scope(doing));
+        self.capacity.spawn_for(&tenant, doing);
     }
 }
 
@@ -57,7 +55,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.engine.metrics.turn_running(-1);
-        let leases = &self.engine.leases;
+        let leases = &self.engine.capacity.leases;
         leases.forget(&self.key, &self.lease);
         if self.failed {
             leases.failed(&self.key, self.epoch, Instant::now());

@@ -51,7 +51,7 @@ impl Engine {
     /// One attempt. Returns `Continue` if the session changed between the read and the statement,
     /// or the message was dropped.
     async fn start_first_waiting(self: &Arc<Self>, key: &SessionKey) -> Result<ControlFlow<()>, Error> {
-        if !self.may_begin(&key.tenant) {
+        if !self.capacity.may_begin(&key.tenant) {
             return Ok(Break(()));
         }
         let Some(session) = self.store.session(key).await? else {
@@ -64,10 +64,10 @@ impl Engine {
             return Ok(Break(()));
         };
         let start = StartingPoint::of(&session);
-        let Some(planned) = self.plan_for(key, &starter, start).await? else {
+        let Some(planned) = self.sessions.plan_for(key, &starter, start).await? else {
             return Ok(Continue(()));
         };
-        let Ok(mut request) = self.request_start(key) else {
+        let Ok(mut request) = self.capacity.request_start(key) else {
             return Ok(Break(())); // other turns took the room
         };
         let started = self.store.start_idle(key, &planned.message, &planned.admission()).await;
@@ -87,19 +87,19 @@ impl Engine {
                 tracing::warn!(session.id = %key.session, %error, "could not start a turn for a queued message; retrying later");
             }
         };
-        self.tasks.spawn(Reach::in_current_scope(Trace::current().scope(starting)));
+        self.capacity.tasks.spawn(Reach::in_current_scope(Trace::current().scope(starting)));
     }
 
     /// Starts turns for queued messages in idle sessions.
     pub async fn start_waiting_turns(self: &Arc<Self>) -> Result<(), Error> {
         for _ in 0..PAGES {
-            if !self.may_start() {
+            if !self.capacity.may_start() {
                 break;
             }
             // Sessions of tenants without room would fill the page, but start no turn.
-            let full = self.tenants_without_room();
+            let full = self.capacity.tenants_without_room();
             let full: Vec<&str> = full.iter().map(TenantId::as_str).collect();
-            let postponed = self.postponed_starts.at(Instant::now());
+            let postponed = self.capacity.postponed_starts.at(Instant::now());
             let found = self.store.sessions_to_start(PAGE, &full, &postponed).await?;
             let more = found.len() == PAGE as usize;
             stream::iter(found).for_each_concurrent(MAX_CONCURRENT_STARTS, |key| self.start_or_postpone(key)).await;
@@ -112,11 +112,11 @@ impl Engine {
 
     async fn start_or_postpone(self: &Arc<Self>, key: SessionKey) {
         let Err(error) = self.start_waiting(&key).await else {
-            self.postponed_starts.forget(&key);
+            self.capacity.postponed_starts.forget(&key);
             return;
         };
         let pause = max_backoff(&error);
-        if self.postponed_starts.postpone(&key, Instant::now(), pause) {
+        if self.capacity.postponed_starts.postpone(&key, Instant::now(), pause) {
             tracing::warn!(session.id = %key.session, %error, "could not start a turn for a queued message; retrying later");
         } else {
             tracing::debug!(session.id = %key.session, %error, "still could not start a turn for a queued message");

@@ -9,7 +9,7 @@ impl Run<'_> {
     pub(super) async fn wait_for_tokens(&mut self, step: &StepContext<'_>) -> bool {
         let engine = self.engine;
         let tenant = &self.key.tenant;
-        let Some(delay) = engine.quotas.token_wait(tenant) else {
+        let Some(delay) = engine.capacity.quotas.token_wait(tenant) else {
             return false;
         };
         self.memory = None; // others may use it during the wait
@@ -18,7 +18,7 @@ impl Run<'_> {
             "the tenant has used up its tokens per minute; the next model call waits"
         );
         tokio::select! {
-            () = engine.quotas.wait_for_tokens(tenant) => {}
+            () = engine.capacity.quotas.wait_for_tokens(tenant) => {}
             () = self.wait(step.time_left()) => return true,
         }
         self.watch.waited();

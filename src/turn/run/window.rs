@@ -25,7 +25,7 @@ use crate::{
             compact::CompactionBlocker,
             estimators::estimator,
             measured::{is_believed, message_tokens},
-            prune::{report, unkeyed},
+            prune::report,
             reasoning,
             window::{budget, known_window},
         },
@@ -56,7 +56,7 @@ impl Run<'_> {
             if !by_itself && self.due(step).is_none() {
                 return Ok(false);
             }
-            match self.engine.compaction_blocker(self.key, step.owned.context_version).await? {
+            match self.engine.prompts.compaction_blocker(self.key, step.owned.context_version).await? {
                 Some(CompactionBlocker::Running) => return Ok(false),
                 Some(CompactionBlocker::NoGain) if !by_itself => return Ok(false),
                 Some(CompactionBlocker::NoGain) | None => {}
@@ -64,7 +64,7 @@ impl Run<'_> {
         }
         let report = report(&pruning, rebilled);
         let version = step.owned.context_version;
-        let cleared = self.engine.clear(self.key, &pruning, report, version, (&unkeyed(), "")).await?;
+        let cleared = self.engine.sessions.clear(self.key, &pruning, report, version, None).await?;
         Ok(cleared.is_some())
     }
 
@@ -112,7 +112,7 @@ impl Run<'_> {
             && self.can_compact(step, &seen.messages, forced).await?;
         if !again || chosen.is_none() && !compacts {
             let ending = self.overflow(step, failure).await?;
-            return self.stop(step, rows, Some(cost), ending, None).await;
+            return self.stop(step, rows, cost, ending, None).await;
         }
         self.recovered = Some(step.at.step);
         self.reductions.forced = compacts.then_some(forced);
@@ -126,7 +126,7 @@ impl Run<'_> {
             let report = report(&pruning, step.rebilled(&pruning));
             // If the context changed concurrently, the prune does not apply. The changed prompt is
             // then tried as is.
-            self.engine.clear(self.key, &pruning, report, version, (&unkeyed(), "")).await?;
+            self.engine.sessions.clear(self.key, &pruning, report, version, None).await?;
         }
         Ok(flow)
     }
@@ -138,7 +138,7 @@ impl Run<'_> {
         transcript: ClosedTranscript,
     ) -> Result<Arc<Prompt>, Error> {
         let transcript =
-            self.engine.load_media(&self.key.tenant, step.model, transcript, &mut self.prompt_media).await?;
+            self.engine.prompts.load_media(&self.key.tenant, step.model, transcript, &mut self.prompt_media).await?;
         let prompt = step.call.prompt(transcript, step.limits.max_output_tokens);
         Ok(Arc::new(Prompt { contents: self.prompt_media.contents(), ..prompt }))
     }

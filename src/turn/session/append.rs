@@ -7,10 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     codec,
-    context::{
-        estimator::Estimator,
-        size::{ContextSize, Counters},
-    },
+    context::{estimator::Estimator, size::Counters},
     model::{
         BlobId, CallId, Content, InputMessage, MessageId, SessionConfig, SessionKey, TenantId, TokenCount,
         append::{AppendError, CallChanges, OpenCall, Place, fit, with_unique_calls},
@@ -32,9 +29,10 @@ use crate::{
             measured::host_message,
             prompt_call::own_size,
             size::{CalledModel, PromptMessage, size_with},
-            tool_output::blobs_of,
+            tool_output::{blobs_of, cut},
         },
-        engine::Engine,
+        engine::{Prompts, SessionCommands, supervised},
+        idempotency::check_same,
         optimistic::retry_on_change,
     },
 };
@@ -62,17 +60,17 @@ struct AppendRecord {
     size: Option<TokenCount>,
 }
 
-impl Engine {
+impl SessionCommands {
     /// Appends messages. A repeated request gets the response to the first one.
     pub async fn append_messages(
         self: &Arc<Self>,
         tenant: TenantId,
         command: AppendMessages,
     ) -> Result<Receipt, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let key = SessionKey::new(tenant, command.session.clone());
-            engine.keep(&key.tenant, &command.contents).await?;
-            retry_on_change(|| engine.try_append(&key, &command)).await
+            sessions.keep(&key.tenant, &command.contents).await?;
+            retry_on_change(|| sessions.try_append(&key, &command)).await
         })
         .await
     }
@@ -83,15 +81,15 @@ impl Engine {
         let request = command.idempotency.request.as_ref();
         let tail = self.store.tail(key, request).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let config = self.session(key).await?.config;
+        let config = self.prompts.session(key).await?.config;
         if let Some(record) = stored_record(&tail, &command.idempotency)? {
-            return Ok(Some(self.receipt(&record, command.messages.len(), &config)));
+            return Ok(Some(self.prompts.receipt(&record, command.messages.len(), &config)));
         }
-        self.quotas.check_storage(&key.tenant)?;
-        self.check_session_size(key).await?;
+        self.capacity.quotas.check_storage(&key.tenant)?;
+        self.prompts.check_session_size(key).await?;
         refuse(&tail, key, command)?;
         let append = Uuid::now_v7().to_string();
-        let before = self.calls_before(key, &tail, &command.messages).await?;
+        let before = self.prompts.calls_before(key, &tail, &command.messages).await?;
         let appended = before.with_unique_calls(command, &append);
         let fit = match before.fit(&appended) {
             Ok(fit) => fit,
@@ -103,10 +101,15 @@ impl Engine {
             Err(_) => return Ok(None),
         };
         // A model that is no longer configured has no provider.
-        let estimator = self.model(&config.model).map_or(Estimator::Characters, |model| estimator(&model));
+        let model = self.prompts.model(&config.model).ok();
+        let estimator = model.as_ref().map_or(Estimator::Characters, estimator);
         let Prepared { messages, blobs } =
-            self.prepare_messages(key, &append, &appended, &config, &fit, estimator).await?;
-        let context = self.size_after(key, &tail, &config, &messages).await?;
+            self.prompts.prepare_messages(key, &append, &appended, &config, &fit, estimator).await?;
+        let model = CalledModel::named(&config.model, model.as_ref());
+        let size = own_size(&config, model, (&tail).into());
+        let excerpt = self.prompts.excerpt(key, &size, model, tail.model_dependent).await?;
+        let following: Vec<PromptMessage<'_>> = messages.iter().map(Into::into).collect();
+        let context = size_with(size, model, &excerpt, &following);
         let record = AppendRecord {
             append,
             version: tail.version.number() + 1,
@@ -140,10 +143,12 @@ impl Engine {
         let Some(last) = self.store.import(key, &import, request).await? else {
             return Ok(None);
         };
-        self.notify_readers(key, last);
-        Ok(Some(self.receipt(&record, rows.messages.len(), &config)))
+        self.live.notify_readers(key, last);
+        Ok(Some(self.prompts.receipt(&record, rows.messages.len(), &config)))
     }
+}
 
+impl Prompts {
     /// The calls of the session that are relevant to these messages.
     async fn calls_before(
         &self,
@@ -182,7 +187,7 @@ impl Engine {
                     message.pinned = call.pinned;
                     result.name.clone_from(&call.name);
                     let own = config.tools.get(&call.name).and_then(|tool| tool.output_limits);
-                    self.cut(key, result, &policy.limits_for(&call.name, own)).await?;
+                    cut(&self.store, key, result, &policy.limits_for(&call.name, own)).await?;
                     prepared.blobs.extend(blobs_of(result).into_iter().map(|blob| ((id.clone(), position), blob)));
                 }
             }
@@ -191,22 +196,6 @@ impl Engine {
             tokio::task::yield_now().await;
         }
         Ok(prepared)
-    }
-
-    /// The size of the session's next prompt after these messages.
-    async fn size_after<'a>(
-        &self,
-        key: &SessionKey,
-        tail: &'a Tail,
-        config: &SessionConfig,
-        messages: &[NewMessage],
-    ) -> Result<ContextSize<'a>, Error> {
-        let model = self.model(&config.model).ok();
-        let model = CalledModel::named(&config.model, model.as_ref());
-        let size = own_size(config, model, tail.into());
-        let excerpt = self.excerpt(key, &size, model, tail.model_dependent).await?;
-        let following: Vec<PromptMessage<'_>> = messages.iter().map(Into::into).collect();
-        Ok(size_with(size, model, &excerpt, &following))
     }
 
     /// The response.
@@ -268,12 +257,10 @@ fn rows_of(messages: Vec<NewMessage>, estimator: Estimator) -> Rows {
 
 /// The result that is stored with the same request, if it was made before.
 fn stored_record(tail: &Tail, idempotency: &Idempotency) -> Result<Option<AppendRecord>, Error> {
-    let (Some(StoredRequest { hash, result }), Some(request)) = (&tail.stored_request, &idempotency.request) else {
+    let Some(StoredRequest { hash, result }) = &tail.stored_request else {
         return Ok(None);
     };
-    if *hash != idempotency.hash {
-        return Err(Error::IdempotencyMismatch(request.clone()));
-    }
+    check_same(hash, idempotency)?;
     // The hash covers the RPC, so that a matching row was written by an append.
     let record = AppendRecord::read(result);
     let invalid = || Error::Internal(format!("invalid stored result of an append: {result:?}"));
@@ -305,15 +292,9 @@ pub(in crate::turn) fn refuse_live(key: &SessionKey, tail: &Tail) -> Result<(), 
 
 /// The calls that a message makes or answers.
 fn calls_of(message: &InputMessage) -> impl Iterator<Item = CallId> {
-    message.parts.iter().filter_map(|part| match &part.content {
-        Content::ToolCall(call) => Some(call.id.clone()),
-        Content::ToolResult(result) => Some(result.call.clone()),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
+    message.parts.iter().filter_map(|part| {
+        let made = part.content.as_call().map(|call| &call.id);
+        made.or(part.content.as_result().map(|result| &result.call)).cloned()
     })
 }
 

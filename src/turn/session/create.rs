@@ -13,38 +13,44 @@ use crate::{
     },
     session::config_rows::NewConfig,
     store::session::Session,
-    turn::{Error, engine::Engine, settings::DEFAULT_POLICY},
+    turn::{
+        Error,
+        engine::{Prompts, SessionCommands, supervised},
+        settings::DEFAULT_POLICY,
+    },
 };
 
 /// How many sessions may be created with one request_id that expires between uses, while all of
 /// them are kept. At one use a week this lasts for two years.
 const MAX_USES: u32 = 100;
 
-impl Engine {
+impl SessionCommands {
     /// Creates a session, or returns the one that the same request created before.
     pub async fn create_session(self: &Arc<Self>, tenant: TenantId, command: CreateSession) -> Result<Session, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let CreateSession { session, draft, idempotency } = command;
-            let mut config = engine.complete(draft)?;
-            engine.resolve_tools(&tenant, &mut config.tools).await?;
-            let (new, idempotency, engine) = (sized(&config), &idempotency, &engine);
+            let mut config = sessions.prompts.complete(draft)?;
+            sessions.prompts.mcp.resolve(&tenant, &mut config.tools).await?;
+            let (new, idempotency, sessions) = (sized(&config), &idempotency, &sessions);
             let request = idempotency.request.as_ref();
             in_unused_session(&tenant, session.as_ref(), request, |key| async move {
-                if let Err(exceeded) = engine.quotas.check_storage(&key.tenant) {
+                if let Err(exceeded) = sessions.capacity.quotas.check_storage(&key.tenant) {
                     // A session that the same request created before must be found even over the
                     // quota.
-                    engine.store.session(&key).await?.ok_or(exceeded)?;
-                    engine.made_by(&key, idempotency).await?;
-                } else if !engine.store.create_session(&key, new, idempotency).await? {
-                    engine.made_by(&key, idempotency).await?;
+                    sessions.store.session(&key).await?.ok_or(exceeded)?;
+                    sessions.prompts.made_by(&key, idempotency).await?;
+                } else if !sessions.store.create_session(&key, new, idempotency).await? {
+                    sessions.prompts.made_by(&key, idempotency).await?;
                 }
-                engine.session(&key).await
+                sessions.prompts.session(&key).await
             })
             .await
         })
         .await
     }
+}
 
+impl Prompts {
     /// A draft with the server's defaults filled in. Checks that its models and its policy exist.
     pub(in crate::turn) fn complete(&self, draft: SessionDraft) -> Result<SessionConfig, Error> {
         let config = self.filled(draft);
@@ -54,7 +60,7 @@ impl Engine {
         Ok(config)
     }
 
-    /// Like [`Engine::complete`], without the checks.
+    /// Like [`Prompts::complete`], without the checks.
     pub(in crate::turn) fn filled(&self, draft: SessionDraft) -> SessionConfig {
         let mut config = draft.config;
         if config.model.is_empty() {
@@ -68,14 +74,8 @@ impl Engine {
 
     /// Checks that an existing session was created by this request.
     pub(in crate::turn) async fn made_by(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
-        let Some(request) = &idempotency.request else {
-            return Err(Error::SessionExists(key.session.clone()));
-        };
-        match self.store.stored_request(key, request).await? {
-            Some(remembered) if remembered.hash == idempotency.hash => Ok(()),
-            Some(_) => Err(Error::IdempotencyMismatch(request.clone())),
-            None => Err(Error::SessionExists(key.session.clone())),
-        }
+        let stored = self.stored_result(key, idempotency).await?;
+        stored.map(drop).ok_or_else(|| Error::SessionExists(key.session.clone()))
     }
 }
 

@@ -20,7 +20,12 @@ use crate::{
         delete::{DELETED, Deletion},
     },
     turn::{
-        Error, context::result_texts::synthetic, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
+        Error,
+        context::result_texts::synthetic,
+        engine::{Live, Prompts, SessionCommands, supervised},
+        idempotency::check_same,
+        live::wakeups::Wakeup,
+        optimistic::retry_with,
         session::update::check_etag,
     },
 };
@@ -28,15 +33,15 @@ use crate::{
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-impl Engine {
+impl SessionCommands {
     /// Deletes a session.
     pub async fn delete_session(self: &Arc<Self>, tenant: TenantId, command: DeleteSession) -> Result<(), Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let key = SessionKey::new(tenant, command.session.clone());
             // A turn that is seized while this runs is ended by this replica, and must not be
             // started.
-            let mut request = engine.leases.request(&key);
-            retry_with(false, |decided| engine.delete_or_seize(&key, &command, decided)).await?;
+            let mut request = sessions.capacity.leases.request(&key);
+            retry_with(false, |decided| sessions.delete_or_seize(&key, &command, decided)).await?;
             request.answered(Ok(())).map_err(Error::from)
         })
         .await
@@ -63,14 +68,13 @@ impl Engine {
     /// Returns `false` if the session changed between the read and the write.
     async fn try_delete(&self, key: &SessionKey, command: &DeleteSession, decided: bool) -> Result<bool, Error> {
         let DeleteSession { session: _, etag, idempotency } = command;
-        let Some(seen) = self.store.head(key, idempotency.request.as_ref()).await? else {
-            return self.deleted_before(key, idempotency).await.map(|()| true);
+        let Some(seen) = self.store.deletion_target(key, idempotency.request.as_ref()).await? else {
+            return self.prompts.deleted_before(key, idempotency).await.map(|()| true);
         };
-        if let (Some(first), Some(request)) = (&seen.stored_request, &idempotency.request) {
+        if let Some(first) = &seen.stored_request {
             // The same request deleted an earlier session with this id. It must not delete this
             // one.
-            let same = first.hash == idempotency.hash;
-            return if same { Ok(true) } else { Err(Error::IdempotencyMismatch(request.clone())) };
+            return check_same(&first.hash, idempotency).map(|()| true);
         }
         let etag = etag.as_deref().filter(|_| !decided);
         check_etag(key, etag, seen.revision)?;
@@ -101,13 +105,15 @@ impl Engine {
                 if seen.live_turn().is_some() {
                     self.metrics.turn_ended(&ending);
                 }
-                self.stop_deleted_session(key, seen.fence.epoch, last);
+                self.live.stop_deleted_session(key, seen.fence.epoch, last);
             }
             None => return Ok(false),
         }
         Ok(true)
     }
+}
 
+impl Live {
     /// Stops the turn and the readers of a deleted session on this replica, and notifies other
     /// replicas.
     pub(in crate::turn) fn stop_deleted_session(&self, key: &SessionKey, epoch: i64, last: Seq) {
@@ -121,20 +127,19 @@ impl Engine {
         self.wake(Wakeup::Cancel(key.clone()));
         self.wake(Wakeup::NewEvents(key.clone()));
     }
+}
 
+impl Prompts {
     /// Called if the session does not exist: succeeds for a repetition of the request that deleted
     /// it, and otherwise returns [`Error::SessionNotFound`].
     async fn deleted_before(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
-        let not_found = || Error::SessionNotFound(key.session.clone());
-        let Some(request) = &idempotency.request else {
-            return Err(not_found());
+        let stored = match &idempotency.request {
+            Some(request) => self.store.stored_request(key, request).await?,
+            None => None,
         };
-        match self.store.stored_request(key, request).await? {
-            Some(first) if first.result != DELETED => Err(not_found()),
-            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
-            Some(_) => Ok(()),
-            None => Err(not_found()),
-        }
+        let deletion = stored.filter(|first| first.result == DELETED);
+        let first = deletion.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        check_same(&first.hash, idempotency)
     }
 }
 

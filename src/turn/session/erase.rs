@@ -8,20 +8,23 @@ use crate::{
         SessionKey, TenantDeletion, TenantId,
         command::{DeleteSession, Idempotency},
     },
-    turn::{Error, engine::Engine},
+    turn::{
+        Error,
+        engine::{SessionCommands, supervised},
+    },
 };
 
 /// Sessions read by one query.
 const ROUND: u32 = 32;
 
-impl Engine {
+impl SessionCommands {
     /// Begins the deletion of a tenant, unless one is in progress. When this returns, this replica
     /// refuses the tenant's calls.
     pub async fn delete_tenant(self: &Arc<Self>, tenant: TenantId, asked_by: String) -> Result<TenantDeletion, Error> {
-        self.supervised(async move |engine| {
-            let deletion = engine.store.begin_erasure(&tenant, &asked_by).await?;
+        supervised(&self.capacity, self, async move |sessions| {
+            let deletion = sessions.store.begin_erasure(&tenant, &asked_by).await?;
             tracing::info!(tenant.id = %tenant, caller = %asked_by, "tenant is being deleted");
-            if let Err(error) = engine.quotas.read_limits().await {
+            if let Err(error) = sessions.capacity.quotas.read_limits().await {
                 tracing::warn!(%error, "failed to reload tenant limits; this replica does not refuse the deleted tenant yet");
             }
             Ok(deletion)
@@ -29,24 +32,11 @@ impl Engine {
         .await
     }
 
-    /// The newest deletion of a tenant. Returns `None` if it was never deleted.
-    pub async fn tenant_deletion(&self, tenant: &TenantId) -> Result<Option<TenantDeletion>, Error> {
-        Ok(self.store.erasure(tenant).await?)
-    }
-
-    /// Refuses commands of a tenant that is being deleted.
-    pub fn check_tenant(&self, tenant: &TenantId) -> Result<(), Error> {
-        if self.quotas.is_deleted(tenant) {
-            return Err(Error::TenantBeingDeleted(tenant.clone()));
-        }
-        Ok(())
-    }
-
     /// Continues the deletions of tenants that no other replica works on. A failed deletion does
     /// not hold up the others. Returns the first error.
     pub async fn erase_tenants(self: &Arc<Self>) -> Result<(), Error> {
         let mut outcome = Ok(());
-        for tenant in self.quotas.deleted_tenants().iter() {
+        for tenant in self.capacity.quotas.deleted_tenants().iter() {
             outcome = outcome.and(self.erase(tenant).await);
         }
         outcome
@@ -58,7 +48,7 @@ impl Engine {
         if !self.store.hold_erasure(tenant).await? {
             return Ok(());
         }
-        while !self.draining.is_cancelled() && self.erase_sessions(tenant).await? {
+        while !self.capacity.draining.is_cancelled() && self.erase_sessions(tenant).await? {
             if !self.store.hold_erasure(tenant).await? {
                 return Ok(());
             }
@@ -66,7 +56,7 @@ impl Engine {
         self.store.erase(tenant).await?;
         if self.store.end_erasure(tenant).await? {
             tracing::info!(tenant.id = %tenant, "tenant deleted");
-            self.quotas.read_limits().await?;
+            self.capacity.quotas.read_limits().await?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::{
     },
     turn::{
         Error,
-        engine::Engine,
+        engine::{SessionCommands, supervised},
         session::create::{in_unused_session, sized},
     },
 };
@@ -29,15 +29,15 @@ const MAX_COPY_PIECE: PieceLimits = PieceLimits { messages: 500, bytes: 8 << 20 
 const COPY_TIMEOUT: Duration = Duration::from_secs(10);
 const COPY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-impl Engine {
+impl SessionCommands {
     /// Forks a session, or returns the fork that the same request made before. Rows up to a seq
     /// never change, so that neither the reads nor the copy need a lock, and a running turn
     /// continues.
     pub async fn fork(self: &Arc<Self>, tenant: TenantId, command: ForkSession) -> Result<Session, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let request = command.idempotency.request.as_ref();
             let source = SessionKey::new(tenant.clone(), command.session.clone());
-            in_unused_session(&tenant, command.new.as_ref(), request, |fork| engine.try_fork(&source, fork, &command))
+            in_unused_session(&tenant, command.new.as_ref(), request, |fork| sessions.try_fork(&source, fork, &command))
                 .await
         })
         .await
@@ -49,8 +49,8 @@ impl Engine {
         loop {
             if self.store.session(&fork).await?.is_some() {
                 // Made by this request, even if its source has changed since.
-                self.made_by(&fork, idempotency).await?;
-                return self.session(&fork).await;
+                self.prompts.made_by(&fork, idempotency).await?;
+                return self.prompts.session(&fork).await;
             }
             match self.store.claimed_fork(&fork, idempotency.request.as_ref()).await? {
                 None => {}
@@ -70,13 +70,13 @@ impl Engine {
                 }
             }
             if self.copy(source, *at, &fork, idempotency).await? {
-                return self.session(&fork).await;
+                return self.prompts.session(&fork).await;
             }
             // The id was taken concurrently: by this request, as the next iteration will show, or
             // for another session.
-            self.session(source).await?;
+            self.prompts.session(source).await?;
             if self.store.claimed_fork(&fork, None).await?.is_none() {
-                self.made_by(&fork, idempotency).await?;
+                self.prompts.made_by(&fork, idempotency).await?;
             }
         }
     }
@@ -90,7 +90,7 @@ impl Engine {
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
         let bytes = self.bytes_of_fork(source, &fork.tenant).await?;
-        let seen = self.session(source).await?;
+        let seen = self.prompts.session(source).await?;
         let last = seen.last_seq;
         let at = at.unwrap_or(last);
         if at > last {
@@ -115,7 +115,7 @@ impl Engine {
         };
         let copied = self.copy_rest(&mut copying).await;
         if matches!(copied, Ok(true)) {
-            self.quotas.copied(&fork.tenant, bytes);
+            self.capacity.quotas.copied(&fork.tenant, bytes);
         } else {
             self.clear_fork(fork, &copying).await;
         }
@@ -125,13 +125,13 @@ impl Engine {
     /// Most bytes that the fork may take. Checks that the tenant has that many left. Returns 0 if
     /// the tenant has no storage limit.
     async fn bytes_of_fork(&self, source: &SessionKey, tenant: &TenantId) -> Result<u64, Error> {
-        self.quotas.check_storage(tenant)?;
-        if self.quotas.limits(tenant).stored_bytes.is_none() {
+        self.capacity.quotas.check_storage(tenant)?;
+        if self.capacity.quotas.limits(tenant).stored_bytes.is_none() {
             return Ok(0);
         }
         let bytes = self.store.session_bytes(source).await?;
         let bytes = u64::try_from(bytes).unwrap_or_default();
-        self.quotas.check_storage_for(tenant, bytes)?;
+        self.capacity.quotas.check_storage_for(tenant, bytes)?;
         Ok(bytes)
     }
 

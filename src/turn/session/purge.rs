@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::turn::{Error, engine::Engine};
+use crate::turn::{Error, engine::SessionCommands};
 
 /// Longest time that the rows of a deleted session stay.
 const MAX_PURGE_DELAY: Duration = Duration::from_mins(1);
 /// Sessions purged in one round.
 const ROUND: u32 = 32;
 
-impl Engine {
+impl SessionCommands {
     /// How long the rows of a deleted session stay for its readers. A lease is many times longer
     /// than readers need to be notified of the deletion.
     pub fn stay(&self) -> Duration {
@@ -19,12 +19,12 @@ impl Engine {
     /// Removes the rows of deleted sessions that can no longer have readers: round after round
     /// while there are more, each followed by a pause as long as the round took.
     pub async fn purge(&self) -> Result<(), Error> {
-        let purged = self.batches((), |()| async move {
+        let purged = self.capacity.batches((), |()| async move {
             let found = self.store.purgeable(ROUND).await?;
             let is_full = found.len() == ROUND as usize;
             let mut purged = 0;
             for key in found {
-                if self.draining.is_cancelled() {
+                if self.capacity.draining.is_cancelled() {
                     break;
                 }
                 match self.store.purge(&key).await {

@@ -14,14 +14,17 @@ use crate::{
         delete::Deletion,
         sweep::{Swept, UNLIMITED, Walk},
     },
-    turn::{Error, engine::Engine},
+    turn::{
+        Error,
+        engine::{Capacity, SessionCommands},
+    },
 };
 
-impl Engine {
+impl SessionCommands {
     /// Removes all expired rows. A failure does not hold up the rest. Returns the first error.
     pub async fn retain(&self) -> Result<(), Error> {
         let RetentionConfig { request_ids, queue, events, sessions: _, tool_sets: _, interval: _, batch_rows } =
-            self.rules.retention;
+            self.prompts.rules.retention;
         let store = &self.store;
         let swept = [
             self.expire_sessions().await,
@@ -40,8 +43,8 @@ impl Engine {
     pub async fn sweep_blobs(&self) -> Result<(), Error> {
         let mut walk = Walk::default();
         let mut swept = 0;
-        while !self.draining.is_cancelled() {
-            let Some((removed, next)) = self.store.sweep_blobs(&walk).await? else {
+        while !self.capacity.draining.is_cancelled() {
+            let Some(round) = self.store.sweep_blobs(&walk).await? else {
                 break;
             };
             swept += removed;
@@ -59,7 +62,7 @@ impl Engine {
     where
         F: Future<Output = Result<Swept, store::Error>>,
     {
-        let removed = self.batches((), |()| async {
+        let removed = self.capacity.batches((), |()| async {
             let swept = batch().await?;
             // Counted per batch: a sweep of many rows takes hours.
             self.metrics.removed(what, swept.rows);
@@ -70,8 +73,8 @@ impl Engine {
     }
 
     async fn sweep_tool_sets(&self) -> Result<(), Error> {
-        let RetentionConfig { tool_sets, batch_rows, .. } = self.rules.retention;
-        let removed = self.batches(Walk::default(), |walk| async move {
+        let RetentionConfig { tool_sets, batch_rows, .. } = self.prompts.rules.retention;
+        let removed = self.capacity.batches(ToolSetWalk::default(), |walk| async move {
             let swept = self.store.sweep_tool_sets(&walk, tool_sets, batch_rows).await?;
             let (rows, next) = swept.map_or((0, None), |(rows, next)| (rows, Some(next)));
             self.metrics.removed("tool_sets", rows);
@@ -81,31 +84,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs batch after batch, each from where the one before stopped, until a batch returns no
-    /// continuation. Returns the total number of rows. Pauses after each batch for as long as it
-    /// took, so that a sweep uses at most half a connection.
-    pub(super) async fn batches<W, F>(&self, mut from: W, batch: impl Fn(W) -> F) -> Result<u64, Error>
-    where
-        F: Future<Output = Result<(u64, Option<W>), store::Error>>,
-    {
-        let mut all = 0;
-        while !self.draining.is_cancelled() {
-            let begun = Instant::now();
-            let (rows, next) = batch(from).await?;
-            all += rows;
-            let Some(next) = next else { break };
-            from = next;
-            tokio::time::sleep(begun.elapsed()).await;
-        }
-        Ok(all)
-    }
-
     /// Deletes sessions that have been unused for too long. A session that is used concurrently
     /// stays.
     async fn expire_sessions(&self) -> Result<(), Error> {
-        let RetentionConfig { sessions, batch_rows, .. } = self.rules.retention;
+        let RetentionConfig { sessions, batch_rows, .. } = self.prompts.rules.retention;
         let unused_for = sessions.unwrap_or(UNLIMITED);
-        while !self.draining.is_cancelled() {
+        while !self.capacity.draining.is_cancelled() {
             let unused = self.store.unused_sessions(unused_for, batch_rows).await?;
             let mut deleted = 0;
             for key in &unused {
@@ -142,8 +126,29 @@ impl Engine {
         };
         self.metrics.removed("sessions", 1);
         tracing::info!(session.id = %key.session, "deleted a session whose time to live expired");
-        self.stop_deleted_session(key, seen.fence.epoch, last);
+        self.live.stop_deleted_session(key, seen.fence.epoch, last);
         Ok(true)
+    }
+}
+
+impl Capacity {
+    /// Runs batch after batch, each from where the one before stopped, until a batch returns no
+    /// continuation. Returns the total number of rows. Pauses after each batch for as long as it
+    /// took, so that a sweep uses at most half a connection.
+    pub(super) async fn batches<W, F>(&self, mut from: W, batch: impl Fn(W) -> F) -> Result<u64, Error>
+    where
+        F: Future<Output = Result<(u64, Option<W>), store::Error>>,
+    {
+        let mut all = 0;
+        while !self.draining.is_cancelled() {
+            let begun = Instant::now();
+            let (rows, next) = batch(from).await?;
+            all += rows;
+            let Some(next) = next else { break };
+            from = next;
+            tokio::time::sleep(begun.elapsed()).await;
+        }
+        Ok(all)
     }
 }
 

@@ -7,24 +7,29 @@ use crate::{
     codec::mask,
     model::{
         Payload, SessionConfig, SessionKey, TenantId,
-        command::{ConfigChange, Idempotency, SessionDraft, UpdateSession},
+        command::{ConfigChange, SessionDraft, UpdateSession},
         event::ModelSwitched,
     },
     session::revision::NewRevision,
-    store::{self, idempotency::StoredRequest, session::Session, update::Updated},
-    turn::{Error, engine::Engine, optimistic::retry_on_change, session::create::sized},
+    store::{self, session::Session, update::Updated},
+    turn::{
+        Error,
+        engine::{Prompts, SessionCommands, supervised},
+        optimistic::retry_on_change,
+        session::create::sized,
+    },
 };
 
-impl Engine {
+impl SessionCommands {
     /// Changes a session's configuration, and returns the session as of this change. A change
     /// without effect creates no revision.
     pub async fn update_session(self: &Arc<Self>, tenant: TenantId, command: UpdateSession) -> Result<Session, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let mut command = command;
             let key = SessionKey::new(tenant, command.session.clone());
-            engine.resolve_tools(&key.tenant, &mut command.change.values.tools).await?;
-            let revision = retry_on_change(|| engine.try_update(&key, &command)).await?;
-            let session = engine.store.session_at(&key, revision).await?;
+            sessions.prompts.mcp.resolve(&key.tenant, &mut command.change.values.tools).await?;
+            let revision = retry_on_change(|| sessions.try_update(&key, &command)).await?;
+            let session = sessions.store.session_at(&key, revision).await?;
             session.ok_or(Error::SessionNotFound(key.session))
         })
         .await
@@ -36,35 +41,30 @@ impl Engine {
         let UpdateSession { session: _, etag, change, idempotency } = command;
         // Looked up after the session was read: a concurrent write of the same request is then
         // recognized, and not taken for another client's change.
-        let session = self.session(key).await?;
-        if let Some(revision) = self.revision_of(key, idempotency).await? {
-            return Ok(Some(revision));
+        let session = self.prompts.session(key).await?;
+        if let Some(stored) = self.prompts.stored_result(key, idempotency).await? {
+            return revision_of(&stored).map(Some);
         }
         check_etag(key, etag.as_deref(), session.revision)?;
-        self.quotas.check_storage(&key.tenant)?;
-        let Some((config, events)) = self.changed(&session, change)? else {
-            return self.unchanged(key, session.revision, idempotency).await.map(Some);
+        self.capacity.quotas.check_storage(&key.tenant)?;
+        let Some((config, events)) = self.prompts.changed(&session, change)? else {
+            let revision = session.revision;
+            let first = self.prompts.store_result(key, idempotency, &revision.to_string()).await?;
+            return first.map_or(Ok(revision), |first| revision_of(&first)).map(Some);
         };
         let revision = NewRevision { new: sized(&config), from: session.revision, events: &events };
         let updated = self.store.update(key, &revision, idempotency).await?;
         let Some(Updated { revision, last_seq }) = updated else {
             return Ok(None);
         };
-        self.notify_readers(key, last_seq);
+        self.live.notify_readers(key, last_seq);
         // A queued message whose model was not configured may have one now.
-        self.postponed_starts.forget(key);
+        self.capacity.postponed_starts.forget(key);
         Ok(Some(revision))
     }
+}
 
-    /// The revision that the same request led to before.
-    async fn revision_of(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<i64>, Error> {
-        let Some(request) = &idempotency.request else {
-            return Ok(None);
-        };
-        let remembered = self.store.stored_request(key, request).await?;
-        remembered.map(|remembered| same(remembered, idempotency)).transpose()
-    }
-
+impl Prompts {
     /// The new configuration and its events. Returns `None` if it equals the one in force.
     fn changed(
         &self,
@@ -104,15 +104,6 @@ impl Engine {
         }
         Ok(Some((config, events)))
     }
-
-    /// Stores the outcome of a change without effect, for repetitions of the request.
-    async fn unchanged(&self, key: &SessionKey, revision: i64, idempotency: &Idempotency) -> Result<i64, Error> {
-        if idempotency.request.is_none() {
-            return Ok(revision);
-        }
-        let first = self.store.store_request_result(key, idempotency, &revision.to_string()).await?;
-        first.map_or(Ok(revision), |first| same(first, idempotency))
-    }
 }
 
 /// Refuses an etag that does not match the revision.
@@ -124,14 +115,7 @@ pub(in crate::turn) fn check_etag(key: &SessionKey, etag: Option<&str>, revision
     }
 }
 
-/// The remembered revision, if it was stored for this request.
-fn same(remembered: StoredRequest, idempotency: &Idempotency) -> Result<i64, Error> {
-    if remembered.hash != idempotency.hash {
-        return Err(idempotency.request.clone().map_or_else(
-            || Error::Internal("an idempotency record has no key".to_owned()),
-            Error::IdempotencyMismatch,
-        ));
-    }
-    let corrupt = |_| Error::Internal(format!("invalid stored result of an update: {:?}", remembered.result));
-    remembered.result.parse().map_err(corrupt)
+/// The revision that the same request created or found before.
+fn revision_of(stored: &str) -> Result<i64, Error> {
+    stored.parse().map_err(|_| Error::Internal(format!("invalid stored result of an update: {stored:?}")))
 }

@@ -17,7 +17,10 @@ use crate::{
         blob::{Blob, CHUNK_BYTES},
         upload::{CompletedUpload, UploadOutcome},
     },
-    turn::{Error, engine::Engine},
+    turn::{
+        Error,
+        engine::{SessionCommands, supervised},
+    },
 };
 
 /// Bytes that are buffered before a write: a whole number of chunks.
@@ -35,21 +38,21 @@ pub enum Piece {
     End,
 }
 
-impl Engine {
+impl SessionCommands {
     /// Stores content that arrives in pieces. If `pieces` closes before [`Piece::End`], or on any
-    /// error, no blob is created, and the chunks are removed now or by [`Engine::sweep_uploads`].
+    /// error, no blob is created, and the chunks are removed now or by [`SessionCommands::sweep_uploads`].
     pub async fn put_blob(
         self: &Arc<Self>,
         tenant: TenantId,
         command: PutBlob,
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
-        self.supervised(async move |engine| engine.receive(&tenant, &command, pieces).await).await
+        supervised(&self.capacity, self, async move |sessions| sessions.receive(&tenant, &command, pieces).await).await
     }
 
     /// Removes the chunks of uploads whose replica died, in bounded batches.
     pub async fn sweep_uploads(&self) -> Result<(), Error> {
-        let round = self.batches((), |()| async move {
+        let round = self.capacity.batches((), |()| async move {
             let (swept, more) = self.store.sweep_uploads(ABANDONED).await?;
             Ok((swept, more.then_some(())))
         });
@@ -66,14 +69,14 @@ impl Engine {
         command: &PutBlob,
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
-        self.quotas.check_storage(tenant)?;
+        self.capacity.quotas.check_storage(tenant)?;
         let _place = self.uploads.try_acquire(tenant).ok_or(Error::TooManyUploads)?;
         let upload = derive::upload(Uuid::now_v7());
         let mut arriving = Arriving {
-            engine: self,
+            sessions: self,
             tenant,
             upload: &upload,
-            limit: self.rules.blobs.max_bytes,
+            limit: self.prompts.rules.blobs.max_bytes,
             hash: ContentHash::default(),
             bytes: 0,
             written: 0,
@@ -86,7 +89,7 @@ impl Engine {
         };
         if kept.is_err() {
             match self.store.discard_upload(tenant, &upload).await {
-                Ok(()) => self.quotas.removed(tenant, arriving.written),
+                Ok(()) => self.capacity.quotas.removed(tenant, arriving.written),
                 Err(error) => {
                     tracing::warn!(upload.id = %upload, %error, "failed to remove the chunks of a failed upload; they will be removed later");
                 }
@@ -98,7 +101,7 @@ impl Engine {
 
 /// An upload in progress.
 struct Arriving<'a> {
-    engine: &'a Engine,
+    sessions: &'a SessionCommands,
     tenant: &'a TenantId,
     upload: &'a BlobId,
     limit: u64,
@@ -120,7 +123,7 @@ impl Arriving<'_> {
         loop {
             let piece = tokio::select! {
                 biased;
-                () = self.engine.draining.cancelled() => return Err(Error::Draining),
+                () = self.sessions.capacity.draining.cancelled() => return Err(Error::Draining),
                 piece = pieces.recv() => piece,
             };
             let bytes = match piece {
@@ -143,11 +146,11 @@ impl Arriving<'_> {
     }
 
     async fn write(&mut self, batch: &[u8]) -> Result<(), Error> {
-        self.engine.check_tenant(self.tenant)?;
-        let quotas = &self.engine.quotas;
+        self.sessions.capacity.check_tenant(self.tenant)?;
+        let quotas = &self.sessions.capacity.quotas;
         quotas.check_storage_for(self.tenant, batch.len() as u64)?;
         let chunks: Vec<&[u8]> = batch.chunks(CHUNK_BYTES).collect();
-        self.engine.store.write_upload(self.tenant, self.upload, self.chunks, &chunks).await?;
+        self.sessions.store.write_upload(self.tenant, self.upload, self.chunks, &chunks).await?;
         self.written += batch.len() as u64;
         self.chunks = self.chunks.saturating_add(u32::try_from(chunks.len()).unwrap_or(u32::MAX));
         Ok(())
@@ -173,7 +176,7 @@ impl Arriving<'_> {
             bytes: self.bytes,
         };
         let idempotency = with_content(&command.idempotency, &id);
-        match self.engine.store.keep_upload(self.tenant, &arrived, &idempotency).await? {
+        match self.sessions.store.keep_upload(self.tenant, &arrived, &idempotency).await? {
             UploadOutcome::Blob(blob) => Ok(blob),
             UploadOutcome::Mismatch(request) => Err(Error::IdempotencyMismatch(request)),
         }

@@ -12,7 +12,7 @@ use crate::{
         known_call::StoredCall,
         session_memory::{PrepareInput, WaitingTurn},
     },
-    turn::{Error, engine::Engine},
+    turn::{Error, engine::Prompts, idempotency::check_same},
 };
 
 /// Calls by their position in a request.
@@ -48,7 +48,7 @@ impl AnsweredTurn {
     }
 }
 
-impl Engine {
+impl Prompts {
     /// The turn that waits for the results of all these calls, and the calls, from this replica's
     /// memory.
     pub(super) fn remembered_answered_turn(
@@ -71,10 +71,8 @@ impl Engine {
         let request = command.idempotency.request.as_ref();
         let head = self.store.head(key, request).await?;
         let head = head.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        if let (Some(remembered), Some(request)) = (&head.stored_request, request)
-            && remembered.hash != command.idempotency.hash
-        {
-            return Err(Error::IdempotencyMismatch(request.clone()));
+        if let Some(first) = &head.stored_request {
+            check_same(&first.hash, &command.idempotency)?;
         }
         let known = self.store.calls(key, &named(command)).await?;
         check_named(command, &known)?;

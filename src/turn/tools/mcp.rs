@@ -15,7 +15,7 @@ use crate::{
         event::WaitsFor,
         media::{BlobRef, NewContent, Source},
     },
-    store::{self, AdmittedAt, Reach, tool_call::OpenCall},
+    store::{self, tool_call::OpenCall},
     telemetry::{ToolCallOutcome, Trace},
     turn::{Error, context::result_texts::UNKNOWN_WORDS, engine::Engine},
 };
@@ -39,35 +39,31 @@ impl Engine {
         if requested.is_empty() {
             return;
         }
-        let (engine, key, requested) = (Arc::clone(self), key.clone(), requested.clone());
-        let reach = Reach::Tenant(key.tenant.clone());
-        let admitted = AdmittedAt(self.quotas.last_read().at());
-        let running = async move { engine.begin_mcp_calls_with_retry(&key, &requested).await };
-        let running = admitted.scope(Trace::current().scope(running));
-        self.tasks.spawn(reach.scope(running));
+        let (engine, of, requested) = (Arc::clone(self), key.clone(), requested.clone());
+        let running = async move { engine.begin_mcp_calls_with_retry(&of, &requested).await };
+        self.capacity.spawn_for(&key.tenant, running);
     }
 
     /// Runs the calls that a submission with a lost response has requested. No other replica runs
     /// them, and a repeated submission requests nothing.
     pub(super) fn resolve_submission(self: &Arc<Self>, key: &SessionKey, submission: String, error: &store::Error) {
-        if self.mcp.is_empty() || !matches!(error, store::Error::Unavailable(_)) {
+        if self.prompts.mcp.is_empty() || !matches!(error, store::Error::Unavailable(_)) {
             return;
         }
-        let (engine, key) = (Arc::clone(self), key.clone());
-        let reach = Reach::Tenant(key.tenant.clone());
+        let (engine, of) = (Arc::clone(self), key.clone());
         let looking = async move {
             let until = Instant::now() + COMMIT_TIMEOUT;
-            while Instant::now() < until && !engine.aborting.is_cancelled() {
-                match engine.store.requested_by(&key, &submission).await {
+            while Instant::now() < until && !engine.capacity.aborting.is_cancelled() {
+                match engine.store.requested_by(&of, &submission).await {
                     Ok(requested) if !requested.is_empty() => {
-                        return engine.run_mcp_calls(&key, &requested);
+                        return engine.run_mcp_calls(&of, &requested);
                     }
                     // The submission may not have committed yet.
                     Ok(_) | Err(_) => sleep(PAUSE).await,
                 }
             }
         };
-        self.tasks.spawn(reach.scope(Trace::current().scope(looking)));
+        self.capacity.spawn_for(&key.tenant, looking);
     }
 
     /// Begins the calls, and retries while the database is unavailable: no other replica begins
@@ -80,7 +76,7 @@ impl Engine {
             };
             let again = matches!(&error, Error::Store(error) if error.is_transient())
                 && since.elapsed() < BEGIN_RETRY_TIMEOUT
-                && !self.aborting.is_cancelled();
+                && !self.capacity.aborting.is_cancelled();
             tracing::warn!(session.id = %key.session, %error, again, "failed to start MCP tool calls");
             if !again {
                 return;
@@ -124,10 +120,7 @@ impl Engine {
                 end: since + open.timeout,
                 open,
             };
-            let reach = Reach::Tenant(key.tenant.clone());
-            let admitted = AdmittedAt(self.quotas.last_read().at());
-            let running = admitted.scope(Trace::current().scope(run.run()));
-            self.tasks.spawn(reach.scope(running));
+            self.capacity.spawn_for(&key.tenant, run.run());
         }
         Ok(())
     }
@@ -154,7 +147,7 @@ impl McpCall {
         let finished = tokio::select! {
             finished = self.finished() => finished,
             () = self.closed() => return,
-            () = self.engine.aborting.cancelled() => self.failed(UNKNOWN_WORDS.to_owned()),
+            () = self.engine.capacity.aborting.cancelled() => self.failed(UNKNOWN_WORDS.to_owned()),
         };
         self.submit(finished).await;
     }
@@ -167,12 +160,11 @@ impl McpCall {
         };
         let arguments = &self.open.pending.call.arguments;
         let (span, begun) = (Trace::current().tool_call(server, tool), Instant::now());
-        let calling = self.engine.mcp.call(&self.key.tenant, server, tool, arguments);
+        let calling = self.engine.prompts.mcp.call(&self.key.tenant, server, tool, arguments);
         let called = timeout_at(self.end, span.trace().clone().scope(calling)).await;
         let result = measured(&called);
         span.tool_answered(result);
-        let metrics = self.engine.metrics();
-        metrics.tool_called(server, result, begun.elapsed());
+        self.engine.metrics.tool_called(server, result, begun.elapsed());
         match called {
             Ok(Ok(output)) => self.result_of(output),
             Ok(Err(error)) => self.failed(format!("[{error}]")),
@@ -244,7 +236,7 @@ impl McpCall {
             let Err(error) = self.engine.submit(tenant, command).await else {
                 return;
             };
-            let over = Instant::now() >= self.end || self.engine.aborting.is_cancelled();
+            let over = Instant::now() >= self.end || self.engine.capacity.aborting.is_cancelled();
             tracing::warn!(session.id = %self.key.session, %error, over, "failed to store the result of an MCP tool call");
             if over {
                 return;

@@ -6,7 +6,7 @@ use crate::{
     model::{CallId, SessionKey, command::Idempotency},
     session::change::AnswerKind,
     store::tool_call::OpenCall,
-    turn::{Error, context::result_texts::overdue, engine::Engine, tools::submit::AnsweredCalls},
+    turn::{Error, context::result_texts::overdue, engine::Engine, tools::answers::AnsweredCalls},
 };
 
 impl Engine {
@@ -19,21 +19,19 @@ impl Engine {
         let Some(call) = known.values().find(|call| call.state.is_open()) else {
             return Ok(false);
         };
-        let parties = self.answered_turn(key, &call.turn).await?;
-        let addressee = self.answer_context(key, &parties, call.step, call.batch).await?;
-        let late: Vec<OpenCall> = open.into_iter().filter(|open| open.overdue || addressee.is_in_grace).collect();
+        let turn = self.prompts.answered_turn(key, &call.turn).await?;
+        let context = self.prompts.answer_context(key, &turn, call.step, call.batch).await?;
+        let late: Vec<OpenCall> = open.into_iter().filter(|open| open.overdue || context.is_in_grace).collect();
         if late.is_empty() {
             return Ok(false);
         }
-        let asked = AnsweredCalls { key, known: &known, estimator: addressee.estimator };
+        let asked = AnsweredCalls { store: &self.store, key, known: &known, context: Some(context) };
         let ids: Vec<CallId> = late.iter().map(|open| open.pending.call.id.clone()).collect();
         let mut answers = Vec::with_capacity(late.len());
         for OpenCall { pending, .. } in late {
-            let result = overdue(&pending);
-            answers.push(self.prepare(&asked, result, AnswerKind::Overdue, None).await?);
+            answers.push(asked.prepare(overdue(&pending), AnswerKind::Overdue, None).await?);
         }
-        let unkeyed = Idempotency::none();
-        let submitted = self.write(&asked, &answers, &[], &ids, &unkeyed, &addressee.next(&answers)).await?;
+        let submitted = self.write(&asked, &answers, &[], &ids, &Idempotency::none()).await?;
         Ok(!submitted.accepted.is_empty())
     }
 }

@@ -1,15 +1,11 @@
 //! The status of each answer of a submission, derived from the states of the calls afterwards.
 
 use crate::{
-    model::{
-        CallId,
-        command::{AnswerStatus, Idempotency},
-    },
+    model::{CallId, command::AnswerStatus},
     store::{
-        answers::{FirstSubmission, SubmissionOutcome},
+        answers::SubmissionOutcome,
         known_call::{CallState, StoredCall},
     },
-    turn::Error,
 };
 
 /// The content of one answer.
@@ -70,16 +66,6 @@ fn fits(seen: CallState, sent: &AnswerContent) -> bool {
         CallState::AwaitingEarlierCalls => false,
         CallState::AwaitingApproval => !matches!(sent, AnswerContent::Result(_)),
         CallState::Requested | CallState::Answered | CallState::Denied | CallState::Closed => true,
-    }
-}
-
-/// Refuses a request whose idempotency key was used with a different request.
-pub(in crate::turn) fn same_request(first: Option<&FirstSubmission>, idempotency: &Idempotency) -> Result<(), Error> {
-    match (first, &idempotency.request) {
-        (Some(first), Some(request)) if first.hash != idempotency.hash => {
-            Err(Error::IdempotencyMismatch(request.clone()))
-        }
-        (Some(_) | None, Some(_) | None) => Ok(()),
     }
 }
 

@@ -1,61 +1,25 @@
-//! SubmitToolResults: truncates results to the limits of their tool, turns decisions into requests
-//! or denials, and writes all in one statement. The last answer makes this replica the turn's
-//! owner.
+//! SubmitToolResults: writes results and decisions in one statement. The last answer makes this
+//! replica the turn's owner.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use uuid::Uuid;
 
 use crate::{
-    codec,
-    context::{
-        budget::Budget,
-        estimator::Estimator,
-        media,
-        room::{fitting_limits, room_for_results, room_per_result},
-        size::{ContextSize, clamp_tokens},
-        template::ImageCost,
-    },
     model::{
-        CallId, Content, Limits, Media, OutputPart, Part, Payload, Role, SessionKey, TenantId, ToolOutcome, ToolResult,
-        command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
-        config::Policy,
-        derive,
-        event::WaitsFor,
-        media::Source,
+        CallId, Role, SessionKey, TenantId,
+        command::{AnswerStatus, Idempotency, SubmitToolResults},
     },
-    provider::registry::ResolvedModel,
-    session::{
-        answers::{Approval, NextStep},
-        change::{Answer, AnswerKind},
-    },
-    store::{
-        answers::{Submission, SubmissionOutcome},
-        known_call::{Batch, StoredCall},
-        tool_call::OpenCall,
-    },
+    session::{answers::Approval, change::Answer},
+    store::answers::{Submission, SubmissionOutcome},
     turn::{
         Error,
-        context::{
-            estimators::estimator,
-            measured::{count_without_blocking, counted},
-            media::cannot_read,
-            prompt_call::PromptCall,
-            result_texts::{denial, edit_note},
-            size::{Excerpt, PromptMessage, size_with},
-            tool_output::blobs_of,
-            window::budget,
-        },
-        engine::Engine,
-        opening::step_started,
-        run::{cause::Cause, decide::after_step},
+        engine::{Engine, supervised},
+        idempotency::check_same,
+        run::cause::Cause,
         tools::{
-            answered_turn::AnsweredTurn,
-            receipts::{AnswerContent, same_request, status},
+            answers::AnsweredCalls,
+            receipts::{AnswerContent, status},
         },
     },
 };
@@ -69,96 +33,36 @@ pub struct Receipts {
     pub pending: Vec<CallId>,
 }
 
-/// The turn whose calls are answered, and its step after the last answer.
-pub(super) struct AnswerContext<'a> {
-    turn: &'a AnsweredTurn,
-    /// The model that will read the results. `None` if it is no longer configured: the turn then
-    /// fails once it has an owner.
-    model: Option<ResolvedModel>,
-    /// The estimator for the results.
-    pub(super) estimator: Estimator,
-    policy: Policy,
-    /// The step after the last answer. `None` if the turn takes no further step.
-    next: Option<FollowingStep<'a>>,
-    /// Tokens that the results of the open calls may have in total.
-    room: u32,
-    /// The number of open calls.
-    open: u32,
-    /// The turn is in its grace period: it no longer waits for results.
-    pub(super) is_in_grace: bool,
-}
-
-/// A step, and the size of its prompt without the new answers.
-struct FollowingStep<'a> {
-    budget: Option<Budget>,
-    size: ContextSize<'a>,
-    excerpt: Excerpt<'static>,
-}
-
-/// The calls that a submission answers.
-pub(super) struct AnsweredCalls<'a> {
-    pub(super) key: &'a SessionKey,
-    pub(super) known: &'a BTreeMap<CallId, StoredCall>,
-    /// The estimator for the results.
-    pub(super) estimator: Estimator,
-}
-
-impl AnswerContext<'_> {
-    /// Tokens of an answer as sent to the model.
-    fn sent_tokens(&self, answer: &Answer) -> u32 {
-        let Some(model) = &self.model else {
-            return answer.tokens;
-        };
-        let sent = PromptMessage::of_answers(std::slice::from_ref(answer), 0).sent_tokens(model);
-        clamp_tokens(sent)
-    }
-
-    /// The turn's next step, if these are the last answers.
-    pub(super) fn next(&self, answers: &[Answer]) -> NextStep {
-        let revision = self.turn.basis.revision.number;
-        let (Some(model), Some(FollowingStep { budget, size, excerpt })) = (&self.model, &self.next) else {
-            return NextStep { started: None, size_offset: 0, revision };
-        };
-        let results = PromptMessage::of_answers(answers, self.estimator.overhead(Role::Tool, []));
-        let size = size_with(*size, model.into(), excerpt, &[results]);
-        let started = step_started(model, revision, size.size().count, *budget);
-        let started = Some(codec::event::encode(&started).payload);
-        NextStep { started, size_offset: size.offset(), revision }
-    }
-}
-
 impl Engine {
     /// Stores results and decisions for tool calls.
     pub async fn submit(self: &Arc<Self>, tenant: TenantId, command: SubmitToolResults) -> Result<Receipts, Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            engine.keep(&key.tenant, &command.contents).await?;
+            engine.sessions.keep(&key.tenant, &command.contents).await?;
             engine.answer(&key, command).await
         })
         .await
     }
 
     async fn answer(self: &Arc<Self>, key: &SessionKey, command: SubmitToolResults) -> Result<Receipts, Error> {
-        let (parties, known) = match self.remembered_answered_turn(key, &command) {
-            Some((parties, known)) => (Some(parties), known),
-            None => self.read_answered_turn(key, &command).await?,
+        let (turn, known) = match self.prompts.remembered_answered_turn(key, &command) {
+            Some((turn, known)) => (Some(turn), known),
+            None => self.prompts.read_answered_turn(key, &command).await?,
         };
         let open = known.values().find(|call| call.state.is_open());
-        let addressee = match (&parties, open) {
-            (Some(parties), Some(call)) => Some(self.answer_context(key, parties, call.step, call.batch).await?),
-            (None, _) | (_, None) => None,
+        let context = match turn.as_ref().zip(open) {
+            Some((turn, call)) => Some(self.prompts.answer_context(key, turn, call.step, call.batch).await?),
+            None => None,
         };
         let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
-        let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| addressee.estimator);
-        let asked = AnsweredCalls { key, known: &known, estimator };
-        let mut sent = Vec::new();
-        let mut answers = self.answers(&asked, addressee.as_ref(), results, &mut sent).await?;
-        let (approvals, denials) = self.decide(&asked, decisions, &mut sent).await?;
+        let asked = AnsweredCalls { store: &self.store, key, known: &known, context };
+        let mut answers = asked.results(results).await?;
+        let result = |answer: &Answer| (answer.call.clone(), AnswerContent::Result(answer.hash.clone()));
+        let mut sent: Vec<(CallId, AnswerContent)> = answers.iter().map(result).collect();
+        let (approvals, denials) = asked.decide(decisions, &mut sent).await?;
         answers.extend(denials);
-        let nothing = NextStep { started: None, size_offset: 0, revision: 0 };
-        let next = addressee.map_or(nothing, |addressee| addressee.next(&answers));
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
-        let submitted = self.write(&asked, &answers, &approvals, &ids, &idempotency, &next).await?;
+        let submitted = self.write(&asked, &answers, &approvals, &ids, &idempotency).await?;
         if submitted.calls.is_empty() {
             return Err(Error::SessionNotFound(key.session.clone())); // the session existed only in this replica's memory
         }
@@ -169,168 +73,6 @@ impl Engine {
         Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
     }
 
-    /// Prepares the results. Each gets an equal share of the room that is left for the open calls.
-    /// Small results come first, and leave their unused share to the others.
-    async fn answers(
-        &self,
-        asked: &AnsweredCalls<'_>,
-        addressee: Option<&AnswerContext<'_>>,
-        results: Vec<SubmittedResult>,
-        sent: &mut Vec<(CallId, AnswerContent)>,
-    ) -> Result<Vec<Answer>, Error> {
-        let mut room = addressee.map_or(u32::MAX, |addressee| addressee.room);
-        let is_open = |call: &CallId| asked.known.get(call).is_some_and(|it| it.state.is_open());
-        let named: BTreeSet<&CallId> = results.iter().map(|result| &result.call).collect();
-        let named = named.into_iter().filter(|call| is_open(call)).count();
-        let open = addressee.map_or(0, |addressee| addressee.open);
-        let others = open.saturating_sub(u32::try_from(named).unwrap_or(u32::MAX));
-        let mut left = u32::try_from(results.len()).unwrap_or(u32::MAX);
-        let bytes = |result: &SubmittedResult| {
-            let texts = result.parts.iter().filter_map(OutputPart::text);
-            texts.map(str::len).sum::<usize>()
-        };
-        let mut by_size: Vec<(usize, SubmittedResult)> = results.into_iter().enumerate().collect();
-        by_size.sort_by_key(|(at, result)| (bytes(result), *at));
-        let mut answers = Vec::with_capacity(by_size.len());
-        for (at, result) in by_size {
-            let edited = edited(&result.call, asked.known);
-            let share = room_per_result(room, others.saturating_add(left));
-            let within = addressee.map(|addressee| (addressee, share));
-            let kind = AnswerKind::Result { edited };
-            let answer = self.prepare(asked, result, kind, within).await?;
-            let tokens = addressee.map_or(0, |addressee| addressee.sent_tokens(&answer));
-            room = room.saturating_sub(tokens);
-            left = left.saturating_sub(1);
-            answers.push((at, answer));
-        }
-        answers.sort_by_key(|(at, _)| *at);
-        let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
-        let prepared = answers.iter();
-        sent.extend(prepared.map(|it| (it.call.clone(), AnswerContent::Result(it.hash.clone()))));
-        Ok(answers)
-    }
-
-    /// Prepares the decisions: the approvals, and the results of denied calls.
-    async fn decide(
-        &self,
-        asked: &AnsweredCalls<'_>,
-        decisions: Vec<Decision>,
-        sent: &mut Vec<(CallId, AnswerContent)>,
-    ) -> Result<(Vec<Approval>, Vec<Answer>), Error> {
-        let mut approvals = Vec::new();
-        let mut denials = Vec::new();
-        if decisions.is_empty() {
-            return Ok((approvals, denials));
-        }
-        let open = self.store.open_calls(asked.key).await?;
-        for Decision { call, verdict } in decisions {
-            match verdict {
-                Verdict::Approve { edited } => {
-                    approvals.extend(approval(&open, &call, edited.clone()));
-                    sent.push((call, AnswerContent::Approval(edited)));
-                }
-                Verdict::Deny { sanitized, reason } => {
-                    let denial = SubmittedResult { sanitized, ..denial(call.clone(), reason) };
-                    let answer = self.prepare(asked, denial, AnswerKind::Denial, None).await?;
-                    sent.push((call, AnswerContent::Denial(answer.hash.clone())));
-                    denials.push(answer);
-                }
-            }
-        }
-        Ok((approvals, denials))
-    }
-
-    /// Reads what is needed to accept answers to a step's calls, and to begin the following step.
-    pub(super) async fn answer_context<'a>(
-        &self,
-        key: &SessionKey,
-        parties: &'a AnsweredTurn,
-        step: u32,
-        Batch { open, waiting }: Batch,
-    ) -> Result<AnswerContext<'a>, Error> {
-        let AnsweredTurn { request, elapsed, totals, basis, .. } = parties;
-        // The results belong to a step with its own configuration; the next step uses the
-        // configuration in force. If the model or policy in force was removed from the server's
-        // settings, the results are still stored, and the owner of the turn then ends the turn.
-        let policy = self.policy_or_default(parties.made_for())?;
-        let config = parties.in_force();
-        let Limits { turn_timeout, grace, .. } = self.limits(parties.made_for(), request);
-        let concludes = (turn_timeout..turn_timeout + grace).contains(elapsed);
-        let model = self.model(request.model.as_ref().unwrap_or(&config.model));
-        let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
-            let estimator = Estimator::Characters;
-            return Ok(AnswerContext {
-                policy,
-                next: None,
-                turn: parties,
-                model: None,
-                estimator,
-                room: u32::MAX,
-                open,
-                is_in_grace: concludes,
-            });
-        };
-        let limits = self.limits(config, request);
-        let call = PromptCall::new(config, request, step + 1, false, &model);
-        let size = call.size_of_all(basis.into());
-        let excerpt = self.excerpt(key, &size, call.model, basis.model_dependent).await?;
-        let stored = size_with(size, call.model, &excerpt, &[]).size();
-        let budget = budget(&in_force.context, &model).ok();
-        let room = budget.map_or(u32::MAX, |budget| room_for_results(budget, stored.at_most(), waiting));
-        let goes_on = after_step(step, totals, &limits).is_none();
-        let next = goes_on.then_some(FollowingStep { budget, size, excerpt });
-        let estimator = estimator(&model);
-        Ok(AnswerContext {
-            policy,
-            next,
-            turn: parties,
-            model: Some(model),
-            estimator,
-            room,
-            open,
-            is_in_grace: concludes,
-        })
-    }
-
-    /// Prepares an answer. With `within`, the answer is truncated to the limits of the tool and to
-    /// the available room, and its full output is stored as a blob.
-    pub(super) async fn prepare(
-        &self,
-        asked: &AnsweredCalls<'_>,
-        result: SubmittedResult,
-        kind: AnswerKind,
-        within: Option<(&AnswerContext<'_>, u32)>,
-    ) -> Result<Answer, Error> {
-        let SubmittedResult { call, parts, outcome, sanitized, display_text } = result;
-        let hash = fingerprint(&parts, outcome);
-        let known = asked.known.get(&call);
-        let name = known.map(|call| call.name.clone()).unwrap_or_default();
-        let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None, display_text };
-        if let Some((AnswerContext { turn: parties, model, policy, .. }, room)) = within {
-            let tools = parties.request.tools.as_ref();
-            let tools = tools.unwrap_or(&parties.made_for().tools);
-            let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
-            let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-            let room = room.saturating_sub(model.as_ref().map_or(0, |model| media_tokens(&result, model)));
-            let bytes = texts.iter().map(String::len).sum();
-            let fits = count_without_blocking(bytes, asked.estimator, || {
-                fitting_limits(&texts, &limits, room, asked.estimator)
-            });
-            self.cut(asked.key, &mut result, &fits).await?;
-            if let Some(truncation) = &mut result.truncation {
-                truncation.for_room = fits != limits;
-            }
-        }
-        if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
-            result.parts.insert(0, edit_note(arguments).into());
-        }
-        let blobs = blobs_of(&result);
-        let mut part = Part::new(Content::ToolResult(result));
-        part.sanitized = sanitized;
-        let tokens = counted(&part, Role::Tool, asked.estimator).tokens;
-        Ok(Answer { call, kind, part, tokens, hash, blobs })
-    }
-
     /// Writes the answers, and continues the turn if they were the last ones.
     pub(super) async fn write(
         self: &Arc<Self>,
@@ -339,9 +81,8 @@ impl Engine {
         approvals: &[Approval],
         named: &[CallId],
         idempotency: &Idempotency,
-        next: &NextStep,
     ) -> Result<SubmissionOutcome, Error> {
-        let AnsweredCalls { key, known: _, estimator } = *asked;
+        let (key, estimator) = (asked.key, asked.estimator());
         let id = Uuid::now_v7().to_string();
         let submission = Submission {
             id: &id,
@@ -351,124 +92,20 @@ impl Engine {
             idempotency,
             estimator: &estimator.name(),
             overhead: estimator.overhead(Role::Tool, []),
-            next,
+            next: &asked.next(answers),
         };
-        let mut request = self.leases.request(key);
+        let mut request = self.capacity.leases.request(key);
         let submitted = request
             .answered(self.store.submit(key, &submission).await)
             .inspect_err(|error| self.resolve_submission(key, id.clone(), error))?;
-        same_request(submitted.first.as_ref(), idempotency)?;
+        if let Some(first) = &submitted.first {
+            check_same(&first.hash, idempotency)?;
+        }
         self.run_mcp_calls(key, &submitted.requested);
         match &submitted.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Answered),
-            None => self.notify_readers(key, submitted.last_seq),
+            None => self.live.notify_readers(key, submitted.last_seq),
         }
         Ok(submitted)
-    }
-}
-
-/// Tokens of the media of a result that are sent to the model. Media are never truncated.
-fn media_tokens(result: &ToolResult, model: &ResolvedModel) -> u32 {
-    let shown = result.media().filter(|media| cannot_read(model, media, Role::Tool).is_none());
-    shown.map(|media| media::tokens(media, ImageCost::default())).fold(0, u32::saturating_add)
-}
-
-fn edited(call: &CallId, known: &BTreeMap<CallId, StoredCall>) -> bool {
-    known.get(call).is_some_and(|call| call.edited.is_some())
-}
-
-/// The approval of a call. Returns `None` if the call does not await one.
-fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<Approval> {
-    let open = open.iter().find(|open| open.pending.call.id == *call)?;
-    let mut asked = open.pending.call.clone();
-    if let Some(edited) = &edited {
-        asked.arguments.clone_from(edited);
-    }
-    let request = Payload::ToolCallRequested {
-        call: asked,
-        timeout: open.timeout,
-        edited: edited.is_some(),
-        executor: open.pending.executor,
-    };
-    (open.pending.waits_for == WaitsFor::Approval).then(|| Approval {
-        call: call.clone(),
-        edited,
-        request: codec::event::encode(&request).payload,
-    })
-}
-
-/// The identity of an answer. It is stored and compared across upgrades: its strings must not
-/// change, and it must not contain values that the program derives from the content.
-fn fingerprint(parts: &[OutputPart], outcome: ToolOutcome) -> String {
-    let given = parts.iter().map(|given| match given {
-        OutputPart::Text(text) => Cow::Borrowed(text.as_str()),
-        OutputPart::Media(media) => Cow::Owned(medium_text(media)),
-    });
-    let outcome = match outcome {
-        ToolOutcome::Success => "Success",
-        ToolOutcome::Error => "Error",
-        ToolOutcome::Denied => "Denied",
-        ToolOutcome::TimedOut => "TimedOut",
-        ToolOutcome::Cancelled => "Cancelled",
-    };
-    let pieces: Vec<_> = std::iter::once(Cow::Borrowed(outcome)).chain(given).collect();
-    derive::fingerprint(pieces.iter().map(Cow::as_ref))
-}
-
-/// The identity of a medium. Texts of answers contain no NUL, so that no text equals it.
-fn medium_text(media: &Media) -> String {
-    let Media { media_type, source, filename } = media;
-    let (kind, place) = match source {
-        Source::Blob(kept) => ("blob", kept.id.as_str()),
-        Source::Url(url) => ("url", url.as_str()),
-    };
-    [kind, place, media_type, filename].map(|field| format!("\0{field}")).concat()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::context::testing::picture;
-    use crate::model::media::Pixels;
-
-    /// Stored hashes are compared with hashes that later versions compute.
-    #[test]
-    fn the_hash_of_a_result_is_the_same_in_every_version() {
-        let link = OutputPart::Media(Media {
-            media_type: "image/png".to_owned(),
-            source: Source::Url("https://a.example/b".to_owned()),
-            filename: "b.png".to_owned(),
-        });
-        let table = [
-            (
-                fingerprint(&["seen".into()], ToolOutcome::Success),
-                "aac19952dcf6bf3da4849d6de5d2615312ebd5600149c7024d8d23f35b0fca22",
-            ),
-            (
-                fingerprint(&[picture("a")], ToolOutcome::Error),
-                "3f857561a046b81382030b044355f72231785f24a9ff45f3020a33c0d475c068",
-            ),
-            (
-                fingerprint(&["x".into(), link], ToolOutcome::Success),
-                "e1181c1e63d9f00c37d56a23580520753cb6133d67110461ecd3a09adf62be08",
-            ),
-        ];
-        for (hash, expected) in table {
-            assert_eq!(hash, expected);
-        }
-        let mut measured = picture("a");
-        if let OutputPart::Media(Media { source: Source::Blob(kept), .. }) = &mut measured {
-            kept.pixels = Pixels::new(2, 3);
-        }
-        let of = |given| fingerprint(&[given], ToolOutcome::Success);
-        assert_eq!(of(measured), of(picture("a")), "what is derived does not count");
-    }
-
-    #[test]
-    fn equal_results_are_the_same_submission() {
-        let of = |parts: &[OutputPart]| fingerprint(parts, ToolOutcome::Success);
-        assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
-        assert_ne!(of(&[picture("a")]), of(&[picture("b")]));
-        assert_ne!(of(&["text".into(), picture("a")]), of(&[picture("a"), "text".into()]));
     }
 }

@@ -259,7 +259,7 @@ async fn with_quota() -> (TestDatabase, Replica, Tenant) {
     let limits = TenantLimits { stored_bytes: Some(QUOTA), ..TenantLimits::default() };
     let (database, replica, acme) = one(limits, &[json!([{"text": "Done."}])]).await;
     create(&acme, session("s")).await.unwrap();
-    as_worker(replica.engine.measure_storage()).await.unwrap();
+    as_worker(replica.engine.capacity.quotas.measure()).await.unwrap();
     as_worker(replica.engine.keep_quotas()).await.unwrap();
     (database, replica, acme)
 }
@@ -421,7 +421,7 @@ async fn a_tenant_that_cannot_be_measured_holds_up_no_other_and_is_not_free() {
     create(&small, session("s")).await.unwrap();
     let measured = || async {
         client.execute("update tenant_use set measured_at = '-infinity'", &[]).await.unwrap();
-        let measured = as_worker(replica.engine.measure_storage()).await;
+        let measured = as_worker(replica.engine.capacity.quotas.measure()).await;
         as_worker(replica.engine.keep_quotas()).await.unwrap();
         measured
     };

@@ -248,7 +248,7 @@ async fn once_a_deletion_is_done_every_replica_takes_calls_of_the_tenant_at_once
     let operator = Tenant::of(&here, &operator).await;
     let acme_there = Tenant::of(&there, &key).await;
     delete(&operator.admin, "acme").await;
-    let quotas = there.engine.quotas();
+    let quotas = &there.engine.capacity.quotas;
     crate::harness::as_worker(quotas.read_limits()).await.unwrap();
     assert!(acme_there.list().await.is_err());
     until("the deletion to be done", || async {

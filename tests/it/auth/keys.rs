@@ -141,7 +141,7 @@ async fn a_replica_that_has_not_read_keys_or_limits_for_their_period_refuses_cal
         // Reads in progress complete before the next read of the same kind.
         let read = || async {
             let keys = as_worker(replica.auth.refresh_keys()).await.is_ok();
-            let limits = as_worker(replica.engine.quotas().read_limits()).await;
+            let limits = as_worker(replica.engine.capacity.quotas.read_limits()).await;
             keys && limits.is_ok()
         };
         list().await.unwrap();
@@ -152,7 +152,7 @@ async fn a_replica_that_has_not_read_keys_or_limits_for_their_period_refuses_cal
         if table == "api_keys_version" {
             age(replica.auth.last_read().unwrap());
         } else {
-            age(replica.engine.quotas().last_read());
+            age(replica.engine.capacity.quotas.last_read());
         }
         let refused = list().await.unwrap_err();
         assert_eq!(

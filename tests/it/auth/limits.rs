@@ -212,7 +212,7 @@ async fn turns_that_wait_for_tools_do_not_count_as_running() {
         let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(session, MODEL, "Go") };
         let mut stream = acme.execute(request).await.unwrap();
         until_event(&mut stream, |it| matches!(it, Payload::ActionRequired(_))).await;
-        until("the turn to be given away", || async { replica.engine.leases().count() == 0 }).await;
+        until("the turn to be given away", || async { replica.engine.capacity.leases.count() == 0 }).await;
     }
 }
 
@@ -360,7 +360,7 @@ async fn beyond_its_bytes_a_tenant_stores_no_more_and_can_read_and_delete() {
     let (_database, replica) = Replica::alone(limited(&file, &held(), limits)).await;
     let acme = Tenant::of(&replica, &key).await;
     let mut running = acme.hold("s").await;
-    as_worker(replica.engine.measure_storage()).await.unwrap();
+    as_worker(replica.engine.capacity.quotas.measure()).await.unwrap();
     as_worker(replica.engine.keep_quotas()).await.unwrap();
     let append = |request_id: &str| pb::AppendMessagesRequest {
         session_id: "other".to_owned(),

@@ -311,7 +311,7 @@ impl Host {
 
     /// Waits until no turn runs on this replica.
     pub async fn at_rest(&self) {
-        until("the replica to come to rest", || async { self.replica.engine.leases().count() == 0 }).await;
+        until("the replica to come to rest", || async { self.replica.engine.capacity.leases.count() == 0 }).await;
     }
 }
 

@@ -419,7 +419,7 @@ async fn keep_knowing(engine: Arc<Engine>, auth: Arc<Auth>) {
     let mut pace = tokio::time::interval(contextd::quota::REFRESH_INTERVAL);
     loop {
         pace.tick().await;
-        let _ = as_worker(engine.quotas().read_limits()).await;
+        let _ = as_worker(engine.capacity.quotas.read_limits()).await;
         let _ = as_worker(auth.refresh_keys()).await;
     }
 }

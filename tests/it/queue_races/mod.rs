@@ -232,7 +232,7 @@ impl Field {
     async fn sweep(&self) -> Infallible {
         loop {
             if self.other == Other::Expiry {
-                as_worker(self.hosts[1].replica.engine.expire_queued_messages()).await.unwrap();
+                as_worker(self.hosts[1].replica.engine.sessions.expire_queued_messages()).await.unwrap();
             }
             sleep(Duration::from_millis(2)).await;
         }

@@ -71,7 +71,7 @@ async fn answers_that_are_read_from_events_stay_the_same_after_other_events_were
     assert!(before.0.iter().flat_map(|message| &message.parts).any(is_marked));
     assert!(before.1[0].revert_time.is_some());
     let events = count(&client, "events", "chat").await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert!(count(&client, "events", "chat").await < events, "events were removed");
     assert_eq!(answered_from_events(&host).await, before);
 }

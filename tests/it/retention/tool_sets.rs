@@ -11,8 +11,8 @@ async fn unused_tool_set(host: &Host, client: &Client) {
     create(host, pb::Session { tools: tools(&["look"]), ..named("gone") }, "").await;
     delete(host, "gone", "").await.unwrap();
     age(client, HOUR).await;
-    as_worker(host.replica.engine.purge()).await.unwrap();
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,20 +22,20 @@ async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
     create(&host, pb::Session { tools: tools(&["other"]), ..named("chat") }, "").await;
     unused_tool_set(&host, &client).await;
     age(&client, 23 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
     // A new reference: its retention period starts again when that session is deleted.
     create(&host, pb::Session { tools: tools(&["look"]), ..named("again") }, "").await;
     age(&client, 48 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
     delete(&host, "again", "").await.unwrap();
     age(&client, HOUR).await;
-    as_worker(host.replica.engine.purge()).await.unwrap();
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.purge()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
     age(&client, 25 * HOUR).await;
-    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.sessions.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 1, "that of the session which is there stays");
     assert_eq!(host.session("chat").await.tools.unwrap().host_tools[0].name, "other");
 }
@@ -54,7 +54,7 @@ async fn a_tool_set_that_a_session_is_about_to_refer_to_stays() {
     assert_eq!(creating.execute(refer, &[]).await.unwrap(), 1);
     let sweep = tokio::spawn({
         let engine = std::sync::Arc::clone(&host.replica.engine);
-        async move { as_worker(engine.retain()).await }
+        async move { as_worker(engine.sessions.retain()).await }
     });
     crate::harness::host::until("the sweep waits for the session", || async {
         let waiting =

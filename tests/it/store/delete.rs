@@ -8,6 +8,7 @@ use contextd::{
         api_key::NewKey,
         delete::Deletion,
         fork::{NewFork, PieceLimits, Source},
+        written::ConditionalWriteOutcome,
     },
 };
 

@@ -1,12 +1,12 @@
-//! The layers of `src/turn/`. Methods of `Engine` are evaluated too: a module adds its own to the type, and a call of
-//! one needs no import.
+//! The layers of `src/turn/`. Methods of `Engine` and its parts are evaluated too: a module adds its own to these types,
+//! and a call of one needs no import.
 
 use std::collections::BTreeMap;
 
 use super::{circles::imports_of_files, split, without_tests};
 
 /// The modules of `src/turn/`, from top to bottom. A module imports only modules of the rows below its own, and calls
-/// only methods of `Engine` that these define.
+/// only methods of the parts of the engine that these define.
 const LAYERS: &[&[&str]] = &[
     &["replica"],
     &["host", "tools"],
@@ -14,11 +14,20 @@ const LAYERS: &[&[&str]] = &[
     &["queue", "session"],
     &["opening"],
     &["context"],
-    &["readers"],
+    &["idempotency", "readers"],
     &["engine"],
     &["calibrations", "lease", "live"],
     &["optimistic", "settings"],
     &["error", "retry"],
+];
+
+/// The engine and its parts, with the names of the variables and fields that hold them.
+const PARTS: &[(&str, &str)] = &[
+    ("Engine", "engine."),
+    ("Prompts", "prompts."),
+    ("Live", "live."),
+    ("Capacity", "capacity."),
+    ("SessionCommands", "sessions."),
 ];
 
 /// The calls of a method that a higher module defines: the calling module, and the method.
@@ -46,10 +55,10 @@ pub(super) fn upward(files: &[(String, String)]) -> Vec<String> {
     let methods: BTreeMap<&str, &str> =
         codes.iter().flat_map(|(_, module, code)| methods(code).map(move |method| (method, *module))).collect();
     for (path, from, code) in &codes {
-        let own = engine_blocks(code).map(joined).collect::<String>();
+        let own = part_blocks(code).map(joined).collect::<String>();
         let code = joined(code);
-        let called = calls(&code, "engine.").chain(calls(&own, "self."));
-        for method in called {
+        let of_parts = PARTS.iter().flat_map(|(_, receiver)| calls(&code, receiver));
+        for method in of_parts.chain(calls(&own, "self.")) {
             if let Some(to) = methods.get(method)
                 && !is_below(from, to)
                 && !CALLS_UP.contains(&(*from, method))
@@ -74,15 +83,18 @@ fn is_below(from: &str, to: &str) -> bool {
     from == to || row(from).zip(row(to)).is_some_and(|(from, to)| from < to)
 }
 
-/// The bodies of the blocks `impl Engine`.
-fn engine_blocks(code: &str) -> impl Iterator<Item = &str> {
-    let blocks = code.split("\nimpl Engine {\n").skip(1);
-    blocks.map(|block| block.split("\n}").next().unwrap_or(block))
+/// The bodies of the blocks `impl Engine`, and of those of its parts.
+fn part_blocks(code: &str) -> impl Iterator<Item = &str> {
+    code.split("\nimpl ").skip(1).filter_map(|block| {
+        let (name, body) = block.split_once(" {\n")?;
+        let is_part = PARTS.iter().any(|(part, _)| *part == name);
+        is_part.then(|| body.split("\n}").next().unwrap_or(body))
+    })
 }
 
-/// The methods of `Engine` that code defines.
+/// The methods of the engine and its parts that code defines.
 fn methods(code: &str) -> impl Iterator<Item = &str> {
-    let lines = engine_blocks(code).flat_map(str::lines);
+    let lines = part_blocks(code).flat_map(str::lines);
     let heads = lines.filter_map(|line| line.strip_prefix("    "));
     heads.filter(|head| !head.starts_with(' ')).filter_map(|head| head.split_once("fn ")).map(|(_, name)| name_at(name))
 }
@@ -151,5 +163,9 @@ mod tests {
         check(&[start, other], &[]);
         let above = ("src/turn/tools/submit.rs", "fn f(it: &It) {\n    it.engine.start();\n}\n");
         check(&[start, above], &[]);
+        let view = ("src/turn/context/view.rs", "\nimpl Prompts {\n    async fn view(&self) {\n    }\n}\n");
+        let low =
+            ("src/turn/readers/poll.rs", "\nimpl Live {\n    fn f(&self) {\n        self.prompts.view();\n    }\n}\n");
+        check(&[view, low], &["src/turn/readers/poll.rs calls view of context"]);
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::estimate;
 use crate::model::{
-    CachePrices, CallId, Content, Message, MessageId, Role,
+    CachePrices, CallId, Message, MessageId, Role,
     config::{PruneMode, PrunePolicy},
     message::{PRUNED_TEXT, StoredPart},
 };
@@ -159,24 +159,15 @@ fn begins_turn(before: &Message, message: &Message) -> bool {
 /// The results of a message that may be pruned.
 fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<Item = Output> + 'a {
     let parts = message.parts.iter().enumerate().filter(|_| !message.pinned);
-    parts.filter_map(|(position, StoredPart { part, size, estimator: _, pruned })| match &part.content {
-        Content::ToolResult(result) if pruned.is_none() && !policy.protected_tools.contains(&result.name) => {
-            Some(Output {
-                message: message.id.clone(),
-                position,
-                call: result.call.clone(),
-                tool: result.name.clone(),
-                tokens: size.tokens,
-            })
-        }
-        Content::ToolResult(_)
-        | Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
+    parts.filter_map(|(position, StoredPart { part, size, estimator: _, pruned })| {
+        let result = part.content.as_result().filter(|result| !policy.protected_tools.contains(&result.name))?;
+        pruned.is_none().then(|| Output {
+            message: message.id.clone(),
+            position,
+            call: result.call.clone(),
+            tool: result.name.clone(),
+            tokens: size.tokens,
+        })
     })
 }
 

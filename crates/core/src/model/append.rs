@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use repeated::with_unique_calls;
 
-use super::{CallId, Content, InputMessage, Role};
+use super::{CallId, InputMessage, Role};
 
 /// Position of a part among the appended messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,18 +130,11 @@ impl Fitting<'_> {
         }
         for (part, content) in message.parts.iter().map(|part| &part.content).enumerate() {
             let place = Place { message: index, part };
-            match content {
-                Content::ToolCall(call) => {
-                    let pinned = message.pinned;
-                    self.call(OpenCall { id: call.id.clone(), name: call.name.clone(), pinned }, place);
-                }
-                Content::ToolResult(result) => self.result(&result.call, message.pinned, place),
-                Content::Text(_)
-                | Content::Reasoning { .. }
-                | Content::Refusal(_)
-                | Content::Media(_)
-                | Content::ProviderItem(_)
-                | Content::Unknown(_) => {}
+            if let Some(call) = content.as_call() {
+                let pinned = message.pinned;
+                self.call(OpenCall { id: call.id.clone(), name: call.name.clone(), pinned }, place);
+            } else if let Some(result) = content.as_result() {
+                self.result(&result.call, message.pinned, place);
             }
         }
     }

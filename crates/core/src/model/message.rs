@@ -251,44 +251,17 @@ pub enum Content {
 impl Content {
     /// The text. Returns `None` for any other kind of part.
     pub fn as_text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Reasoning { .. }
-            | Self::ToolCall(_)
-            | Self::ToolResult(_)
-            | Self::Refusal(_)
-            | Self::Media(_)
-            | Self::ProviderItem(_)
-            | Self::Unknown(_) => None,
-        }
+        if let Self::Text(text) = self { Some(text) } else { None }
     }
 
     /// The tool call. Returns `None` for any other kind of part.
     pub fn as_call(&self) -> Option<&ToolCall> {
-        match self {
-            Self::ToolCall(call) => Some(call),
-            Self::Text(_)
-            | Self::Reasoning { .. }
-            | Self::ToolResult(_)
-            | Self::Refusal(_)
-            | Self::Media(_)
-            | Self::ProviderItem(_)
-            | Self::Unknown(_) => None,
-        }
+        if let Self::ToolCall(call) = self { Some(call) } else { None }
     }
 
     /// The tool result. Returns `None` for any other kind of part.
     pub fn as_result(&self) -> Option<&ToolResult> {
-        match self {
-            Self::ToolResult(result) => Some(result),
-            Self::Text(_)
-            | Self::Reasoning { .. }
-            | Self::ToolCall(_)
-            | Self::Refusal(_)
-            | Self::Media(_)
-            | Self::ProviderItem(_)
-            | Self::Unknown(_) => None,
-        }
+        if let Self::ToolResult(result) = self { Some(result) } else { None }
     }
 }
 

@@ -125,3 +125,10 @@ pub enum PromptFormat {
     /// The request that contextd itself would send; neutral if it cannot send one.
     Native,
 }
+
+impl PromptFormat {
+    /// Whether a prompt in this format is the body of a request.
+    pub fn is_body(self) -> bool {
+        self != Self::Neutral
+    }
+}

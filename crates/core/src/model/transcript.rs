@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CallId, Content, Message, Role};
+use super::{CallId, Message, Role};
 
 /// The messages of a session in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,17 +47,11 @@ impl Transcript {
                 return Err(NotClosed::Broken(index));
             }
             for part in &message.parts {
-                let sound = match &part.part.content {
-                    Content::ToolCall(call) => message.role == Role::Assistant && open.insert(call.id.clone()),
-                    Content::ToolResult(result) => message.role == Role::Tool && open.remove(&result.call),
-                    Content::Text(_)
-                    | Content::Reasoning { .. }
-                    | Content::Refusal(_)
-                    | Content::Media(_)
-                    | Content::ProviderItem(_)
-                    | Content::Unknown(_) => true,
-                };
-                if !sound {
+                let content = &part.part.content;
+                let call =
+                    content.as_call().map(|call| message.role == Role::Assistant && open.insert(call.id.clone()));
+                let result = content.as_result().map(|result| message.role == Role::Tool && open.remove(&result.call));
+                if call.or(result) == Some(false) {
                     return Err(NotClosed::Broken(index));
                 }
             }
@@ -112,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Category, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult, message::StoredPart,
+        Category, Content, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult, message::StoredPart,
     };
 
     /// A message in short form: `u` a user message, `a:1,2` an assistant message with calls 1 and 2, `t:1` results.

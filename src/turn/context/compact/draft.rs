@@ -13,10 +13,10 @@ use crate::{
         estimate,
         estimator::Estimator,
         prune,
-        size::EstimateCorrection,
+        size::{ContextSize, EstimateCorrection},
     },
     model::{
-        Category, Compaction, CompactionState, Message, MessageId, Part, Role, TenantId, TokenCount, UsageTotals,
+        Category, Compaction, CompactionState, Message, MessageId, Part, Role, TokenCount, UsageTotals,
         compaction::{CompactionPolicy, InstructionsMode, Summary, Trigger},
         derive,
     },
@@ -39,7 +39,6 @@ const BYTES_PER_TOKEN: usize = 4;
 /// The input of a compaction.
 #[derive(Debug)]
 pub(in crate::turn) struct CompactionInput {
-    pub tenant: TenantId,
     /// The messages that the model sees.
     pub messages: Vec<Message>,
     /// Version of the context with these messages.
@@ -55,9 +54,10 @@ pub(in crate::turn) struct CompactionInput {
     pub lesson: Option<EstimateCorrection>,
 }
 
-/// What is requested of a compaction.
+/// What is requested of a compaction of this input.
 #[derive(Debug)]
 pub(in crate::turn) struct CompactionRequest {
+    pub input: CompactionInput,
     pub trigger: Trigger,
     /// The session's policy with the overrides of one request.
     pub policy: CompactionPolicy,
@@ -81,48 +81,23 @@ pub(super) struct Draft {
     pub plan: Plan,
 }
 
-impl CompactionRequest {
-    /// The order for an automatic compaction. Messages that no model has answered yet are removed
-    /// only if the prompt cannot be sent otherwise.
-    pub(in crate::turn) fn of_policy(
-        policy: &CompactionPolicy,
-        survey: &CompactionInput,
-        trigger: Trigger,
-        target: Option<u32>,
-        was_pruned: bool,
-    ) -> Self {
-        let policy = policy.clone().within(survey.budget.window);
-        let instructions = (String::new(), InstructionsMode::Append);
-        let need = match (trigger, target) {
-            (Trigger::Threshold, None) => Urgency::Optional,
-            (Trigger::Overflow, None) if !survey.exceeds(survey.size.tokens) => Urgency::Required,
-            (Trigger::Overflow | Trigger::Threshold | Trigger::Manual | Trigger::ProviderOverflow, None | Some(_)) => {
-                Urgency::LastResort
-            }
-        };
-        Self { trigger, policy, instructions, target, was_pruned, need }
-    }
-}
-
-impl CompactionRequest {
-    /// The largest allowed size of the context afterwards, for a requested compaction: a larger
-    /// result is not put in force. An automatic compaction accepts any gain.
-    pub(super) fn bound(&self) -> Option<u32> {
-        self.target.filter(|_| self.trigger == Trigger::Manual)
-    }
-}
-
 impl CompactionInput {
-    pub(super) fn situation<'a>(&'a self, order: &'a CompactionRequest) -> PlanInput<'a> {
-        PlanInput {
-            messages: &self.messages,
-            active_compaction: self.in_force.as_ref(),
-            non_transcript_tokens: self.non_transcript_tokens,
-            size: self.at_most(),
-            budget: self.budget,
-            policy: &order.policy,
-            target: order.target,
-            correction: None,
+    /// Messages and their version, and the size of their prompt.
+    pub(in crate::turn) fn new(
+        (messages, version): (Vec<Message>, i64),
+        in_force: Option<ActiveCompaction>,
+        (model, budget): (&ResolvedModel, Budget),
+        size: &ContextSize<'_>,
+    ) -> Self {
+        Self {
+            messages,
+            version,
+            in_force,
+            model: model.clone(),
+            budget,
+            non_transcript_tokens: size.non_transcript_tokens(),
+            size: size.size().count,
+            lesson: size.correction(),
         }
     }
 
@@ -136,161 +111,197 @@ impl CompactionInput {
     pub(super) fn exceeds(&self, tokens: u32) -> bool {
         !self.budget.assumed && tokens > self.budget.window
     }
+}
+
+impl CompactionRequest {
+    /// The order for an automatic compaction. Messages that no model has answered yet are removed
+    /// only if the prompt cannot be sent otherwise.
+    pub(in crate::turn) fn of_policy(
+        policy: &CompactionPolicy,
+        input: CompactionInput,
+        trigger: Trigger,
+        target: Option<u32>,
+        was_pruned: bool,
+    ) -> Self {
+        let policy = policy.clone().within(input.budget.window);
+        let instructions = (String::new(), InstructionsMode::Append);
+        let need = match (trigger, target) {
+            (Trigger::Threshold, None) => Urgency::Optional,
+            (Trigger::Overflow, None) if !input.exceeds(input.size.tokens) => Urgency::Required,
+            (Trigger::Overflow | Trigger::Threshold | Trigger::Manual | Trigger::ProviderOverflow, None | Some(_)) => {
+                Urgency::LastResort
+            }
+        };
+        Self { input, trigger, policy, instructions, target, was_pruned, need }
+    }
+
+    /// The largest allowed size of the context afterwards, for a requested compaction: a larger
+    /// result is not put in force. An automatic compaction accepts any gain.
+    pub(super) fn bound(&self) -> Option<u32> {
+        self.target.filter(|_| self.trigger == Trigger::Manual)
+    }
+
+    pub(super) fn situation(&self) -> PlanInput<'_> {
+        PlanInput {
+            messages: &self.input.messages,
+            active_compaction: self.input.in_force.as_ref(),
+            non_transcript_tokens: self.input.non_transcript_tokens,
+            size: self.input.at_most(),
+            budget: self.input.budget,
+            policy: &self.policy,
+            target: self.target,
+            correction: None,
+        }
+    }
 
     /// The first plan that helps.
-    pub(in crate::turn) fn plan(&self, order: &CompactionRequest) -> Option<Plan> {
-        self.plans(order).find(|plan| self.helps(order, plan))
+    pub(in crate::turn) fn plan(&self) -> Option<Plan> {
+        self.plans().find(|plan| self.helps(plan))
     }
 
     /// Whether a plan may gain enough, checked before a model is called.
-    pub(super) fn helps(&self, order: &CompactionRequest, plan: &Plan) -> bool {
-        let substituted = self.substituted(order, plan);
-        let least = plan.size_after(&self.shown(order), substituted.unwrap_or_default());
-        let gained = plan.size_after(&self.situation(order), substituted.unwrap_or_default());
+    pub(super) fn helps(&self, plan: &Plan) -> bool {
+        let substituted = self.substituted(plan);
+        let least = plan.size_after(&self.shown(), substituted.unwrap_or_default());
+        let gained = plan.size_after(&self.situation(), substituted.unwrap_or_default());
         let writable = match plan.method.substitute() {
-            Substitute::Summary => self.max_summary_tokens(order, plan).is_some(),
+            Substitute::Summary => self.max_summary_tokens(plan).is_some(),
             Substitute::Excerpt => substituted.is_some(),
             Substitute::ActiveSummary | Substitute::Note => true,
         };
-        let is_bounded = plan.strategy().summarises() || order.bound().is_none_or(|bound| least <= bound);
+        let is_bounded = plan.strategy().summarises() || self.bound().is_none_or(|bound| least <= bound);
         writable
             && is_bounded
-            && gained_enough(self.at_most(), gained)
-            && !(plan.method.replaces_unanswered() && self.exceeds(least))
+            && gained_enough(self.input.at_most(), gained)
+            && !(plan.method.replaces_unanswered() && self.input.exceeds(least))
     }
 
     /// The text that replaces the compacted messages, if no model writes it.
-    pub(super) fn substitute(&self, order: &CompactionRequest, plan: &Plan) -> Option<String> {
+    pub(super) fn substitute(&self, plan: &Plan) -> Option<String> {
         match plan.method.substitute() {
             Substitute::Summary => None,
             Substitute::ActiveSummary => {
-                let summary = self.in_force.as_ref().and_then(|it| it.summary.clone());
+                let summary = self.input.in_force.as_ref().and_then(|it| it.summary.clone());
                 summary.filter(|_| plan.carries_summary)
             }
             Substitute::Excerpt => {
-                let gone = plan.hidden_messages(&self.messages);
+                let gone = plan.hidden_messages(&self.input.messages);
                 let tokens = gone.map(|message| prune::size(message) as usize);
                 let bytes = tokens.sum::<usize>().saturating_mul(BYTES_PER_TOKEN);
-                let excerpt = || plan.excerpt(&self.shown(order));
-                count_without_blocking(bytes, estimator(&self.model), excerpt)
+                let excerpt = || plan.excerpt(&self.shown());
+                count_without_blocking(bytes, estimator(&self.input.model), excerpt)
             }
-            Substitute::Note => Some(plan.note(&self.shown(order))),
+            Substitute::Note => Some(plan.note(&self.shown())),
         }
     }
 
     /// Tokens of that text. Returns `None` if there is none.
-    fn substituted(&self, order: &CompactionRequest, plan: &Plan) -> Option<u32> {
+    fn substituted(&self, plan: &Plan) -> Option<u32> {
         match plan.method.substitute() {
             Substitute::Summary => None,
             Substitute::ActiveSummary => self.carried(plan),
             Substitute::Excerpt | Substitute::Note => {
-                let text = self.substitute(order, plan)?;
+                let text = self.substitute(plan)?;
                 let summary = Summary { text, message: MessageId::new("not-stored"), model: String::new() };
-                Some(message_tokens(&summary_message(&summary, estimator(&self.model))))
+                Some(message_tokens(&summary_message(&summary, estimator(&self.input.model))))
             }
         }
     }
 
     /// The smallest size that any way reaches without a summary. Returns `None` if no message can
     /// be removed.
-    pub(super) fn smallest(&self, order: &CompactionRequest) -> Option<u32> {
+    pub(super) fn smallest(&self) -> Option<u32> {
         let after = |plan: Plan| {
-            let substituted = self.substituted(order, &plan);
-            plan.size_after(&self.shown(order), substituted.unwrap_or_default())
+            let substituted = self.substituted(&plan);
+            plan.size_after(&self.shown(), substituted.unwrap_or_default())
         };
-        self.plans(order).map(after).min()
+        self.plans().map(after).min()
     }
 
     /// The ways to try. Pinned messages are removed only if the prompt cannot be sent otherwise.
-    pub(super) fn ways(&self, order: &CompactionRequest) -> impl Iterator<Item = CompactionMethod> + use<> {
-        let too_large = self.exceeds(self.size.tokens) || order.trigger == Trigger::ProviderOverflow;
-        ladder(order.policy.strategy, order.need).filter(move |way| too_large || !way.replaces_pinned())
+    pub(super) fn ways(&self) -> impl Iterator<Item = CompactionMethod> + use<> {
+        let too_large = self.input.exceeds(self.input.size.tokens) || self.trigger == Trigger::ProviderOverflow;
+        ladder(self.policy.strategy, self.need).filter(move |way| too_large || !way.replaces_pinned())
     }
 
-    fn plans<'a>(&'a self, order: &'a CompactionRequest) -> impl Iterator<Item = Plan> + 'a {
-        let situation = self.situation(order);
-        self.ways(order).filter_map(move |way| compact::plan(way, &situation))
+    fn plans(&self) -> impl Iterator<Item = Plan> {
+        let situation = self.situation();
+        self.ways().filter_map(move |way| compact::plan(way, &situation))
     }
 
     /// Most tokens of the summary of a plan. Returns `None` if the requested size leaves too little
     /// for a summary.
-    pub(super) fn max_summary_tokens(&self, order: &CompactionRequest, plan: &Plan) -> Option<u32> {
-        let most = order.policy.summary_max_tokens;
-        if order.bound().is_none() {
+    pub(super) fn max_summary_tokens(&self, plan: &Plan) -> Option<u32> {
+        let most = self.policy.summary_max_tokens;
+        if self.bound().is_none() {
             return Some(most);
         }
         let beside = estimate::text(&summary_prompt::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
-        let left = plan.substitute_budget(&self.shown(order)).saturating_sub(beside).min(most);
+        let left = plan.substitute_budget(&self.shown()).saturating_sub(beside).min(most);
         (left >= SMALLEST_SUMMARY.min(most)).then_some(left)
     }
 
     /// The situation with the reported prompt size instead of its upper bound.
-    fn shown<'a>(&'a self, order: &'a CompactionRequest) -> PlanInput<'a> {
-        PlanInput { size: self.size.tokens, correction: self.lesson, ..self.situation(order) }
+    fn shown(&self) -> PlanInput<'_> {
+        PlanInput { size: self.input.size.tokens, correction: self.input.lesson, ..self.situation() }
     }
 
     /// Tokens of the summary in force, if the plan keeps it.
     fn carried(&self, plan: &Plan) -> Option<u32> {
-        self.messages.iter().find(|message| plan.carries_summary && message.is_summary).map(prune::size)
+        self.input.messages.iter().find(|message| plan.carries_summary && message.is_summary).map(prune::size)
     }
 
     /// The expected outcome of a compaction.
-    pub(super) fn forecast(&self, order: &CompactionRequest, plan: &Plan) -> Compaction {
+    pub(super) fn forecast(&self, plan: &Plan) -> Compaction {
         if plan.strategy().summarises() {
-            let read = plan.hidden_messages(&self.messages).map(|message| i64::from(prune::size(message))).sum();
+            let read = plan.hidden_messages(&self.input.messages).map(|message| i64::from(prune::size(message))).sum();
             let usage = UsageTotals { calls: 1, input: read, ..UsageTotals::default() };
-            let most = self.max_summary_tokens(order, plan).unwrap_or(order.policy.summary_max_tokens);
+            let most = self.max_summary_tokens(plan).unwrap_or(self.policy.summary_max_tokens);
             let most = most.saturating_add(estimate::MESSAGE_OVERHEAD);
-            return Compaction { usage, ..self.outlook(order, plan, Some(most)) };
+            return Compaction { usage, ..self.outlook(plan, Some(most)) };
         }
-        self.outlook(order, plan, self.substituted(order, plan))
+        self.outlook(plan, self.substituted(plan))
     }
 
     /// The result of a plan. `written`: the text that replaces the messages, and the model that
     /// wrote it.
-    pub(super) fn draft(
-        &self,
-        order: &CompactionRequest,
-        begun: &Compaction,
-        plan: Plan,
-        written: Option<(String, String)>,
-    ) -> Draft {
+    pub(super) fn draft(&self, begun: &Compaction, plan: Plan, written: Option<(String, String)>) -> Draft {
         let named = begun.id.as_ref().zip(written);
         let summary = named.map(|(id, (text, model))| Summary { text, message: derive::summary(id), model });
-        let estimator = estimator(&self.model);
+        let estimator = estimator(&self.input.model);
         let message = summary.as_ref().map(|summary| summary_message(summary, estimator));
         let compaction = Compaction {
             id: begun.id.clone(),
             state: begun.state,
             summary,
             created_at: begun.created_at,
-            ..self.outlook(order, &plan, message.as_ref().map(message_tokens))
+            ..self.outlook(&plan, message.as_ref().map(message_tokens))
         };
-        let shift = shift(&self.messages, &plan, message.as_ref());
+        let shift = shift(&self.input.messages, &plan, message.as_ref());
         Draft { compaction, shift, summary: message, estimator, plan }
     }
 
     /// The outcome of a plan with a summary of this many tokens. `None` means that messages are
     /// only left out.
-    fn outlook(&self, order: &CompactionRequest, plan: &Plan, summary: Option<u32>) -> Compaction {
-        let after = plan.size_after(&self.shown(order), summary.unwrap_or_default());
-        let (referenced_tools, unreferenced_tools) = plan.tools(&self.messages);
+    fn outlook(&self, plan: &Plan, summary: Option<u32>) -> Compaction {
+        let after = plan.size_after(&self.shown(), summary.unwrap_or_default());
+        let (referenced_tools, unreferenced_tools) = plan.tools(&self.input.messages);
         Compaction {
             id: None,
             state: CompactionState::Planned,
-            trigger: order.trigger,
+            trigger: self.trigger,
             strategy: plan.strategy(),
             range: Some((plan.from, plan.to)),
             messages_compacted: plan.stands_for,
-            messages_before: number(self.messages.len()),
-            messages_after: number(self.messages.len() - plan.hidden.len() + usize::from(summary.is_some())),
-            tokens_before: self.size.clone(),
+            messages_before: number(self.input.messages.len()),
+            messages_after: number(self.input.messages.len() - plan.hidden.len() + usize::from(summary.is_some())),
+            tokens_before: self.input.size.clone(),
             tokens_after: Some(estimate::count(after)),
-            limit: order.target.unwrap_or_else(|| self.budget.room()),
-            was_pruned: order.was_pruned,
+            limit: self.target.unwrap_or_else(|| self.input.budget.room()),
+            was_pruned: self.was_pruned,
             summary: None,
             usage: UsageTotals::default(),
-            predecessor: self.in_force.as_ref().map(|in_force| in_force.id.clone()),
+            predecessor: self.input.in_force.as_ref().map(|in_force| in_force.id.clone()),
             referenced_tools,
             unreferenced_tools,
             failure: None,

@@ -5,22 +5,26 @@ use std::sync::Arc;
 use crate::{
     model::{Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount, command::RevertCompaction},
     store,
-    turn::{Error, engine::Engine, optimistic::retry_on_change},
+    turn::{
+        Error,
+        engine::{SessionCommands, supervised},
+        optimistic::retry_on_change,
+    },
 };
 
-impl Engine {
+impl SessionCommands {
     /// Reverts the newest compaction. Returns it with the size of the next prompt.
     pub async fn revert_compaction(
         self: &Arc<Self>,
         tenant: TenantId,
         command: RevertCompaction,
     ) -> Result<(Compaction, TokenCount), Error> {
-        self.supervised(async move |engine| {
+        supervised(&self.capacity, self, async move |sessions| {
             let key = SessionKey::new(tenant, command.session.clone());
-            let reverted = retry_on_change(|| engine.try_revert(&key, &command)).await?;
-            let _memory = engine.reserve_session_memory(&key, 0).await?;
-            let looked = engine.session_view(&key).await?;
-            let model = engine.model(looked.model(None))?;
+            let reverted = retry_on_change(|| sessions.try_revert(&key, &command)).await?;
+            let _memory = sessions.prompts.reserve_session_memory(&key, 0).await?;
+            let looked = sessions.prompts.session_view(&key).await?;
+            let model = sessions.prompts.model(looked.model(None))?;
             Ok((reverted, looked.size(&model).size().count))
         })
         .await
@@ -28,8 +32,8 @@ impl Engine {
 
     async fn try_revert(&self, key: &SessionKey, command: &RevertCompaction) -> Result<Option<Compaction>, Error> {
         let RevertCompaction { session: _, compaction: id, idempotency } = command;
-        let session = self.session(key).await?;
-        if let Some(known) = self.compacted_before(key, idempotency).await? {
+        let session = self.prompts.session(key).await?;
+        if let Some(known) = self.prompts.compacted_before(key, idempotency).await? {
             return self.await_compaction(key, &known, false).await.map(Some);
         }
         let found = self.store.compaction(key, id).await?;
@@ -45,7 +49,7 @@ impl Engine {
         if let Some(newest) = newest.filter(|newest| newest != id) {
             return Err(Error::CompactionSuperseded { newest });
         }
-        let told = Compaction { state: CompactionState::Reverted, reverted_at: Some(self.now()), ..found };
+        let told = Compaction { state: CompactionState::Reverted, reverted_at: Some(self.prompts.now()), ..found };
         let reverted = Payload::CompactionReverted(Box::new(told));
         let seen = session.context_version;
         let answer = match self.store.revert_compaction(key, id, seen, &reverted, idempotency).await {
@@ -56,7 +60,7 @@ impl Engine {
         let Some(moved) = answer.update else {
             return Ok(None);
         };
-        self.notify_readers(key, moved.last_seq);
+        self.live.notify_readers(key, moved.last_seq);
         Ok(self.store.compaction(key, id).await?)
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     },
     model::{
         Failure, FailurePhase, FailureReason, FinishReason, InputMessage, MessageId, Part, Prompt, Role, SessionConfig,
-        Tally, TenantId, Transcript, UsagePurpose, command::TurnRequest, compaction::Trigger,
+        Tally, Transcript, UsagePurpose, command::TurnRequest, compaction::Trigger,
     },
     provider::{
         Assembly,
@@ -33,11 +33,13 @@ use crate::{
     },
     turn::{
         context::{
-            compact::{CompactionInput, CompactionRequest},
+            compact::{
+                draft::{CompactionInput, CompactionRequest},
+                making::Making,
+            },
             measured::unstored,
             prompt_call::PromptCall,
         },
-        engine::Engine,
         retry::{self, RetryInput},
     },
 };
@@ -50,138 +52,109 @@ const SMALLEST_PIECE: u32 = 200;
 /// Tenths of the remaining window that are used, since estimates may be wrong.
 const USED_TENTHS: u32 = 8;
 
-impl Engine {
+impl Making<'_> {
     /// Summarizes the messages that a plan hides. Returns the text, and the model that wrote it.
     /// Messages that do not fit the model's window at once are folded into the summary piece by
     /// piece.
-    pub(super) async fn summarise(
-        &self,
-        survey: &CompactionInput,
-        order: &CompactionRequest,
-        plan: &Plan,
-        cost: &mut Cost,
-    ) -> Result<(String, String), Box<Failure>> {
-        let policy = &order.policy;
-        let allowed = survey
-            .max_summary_tokens(order, plan)
-            .ok_or_else(|| rejected(FailureReason::ContextOverflow, "the target leaves no room for a summary"))?;
+    pub(super) async fn summarise(self, plan: &Plan, cost: &mut Cost) -> Result<(String, String), Box<Failure>> {
+        let CompactionRequest { input, policy, instructions: (instructions, mode), .. } = self.request;
+        let too_long = |words| rejected(FailureReason::ContextOverflow, words);
+        let allowed = self.request.max_summary_tokens(plan);
+        let allowed = allowed.ok_or_else(|| too_long("the target leaves no room for a summary"))?;
+        let models = &self.sessions.prompts.models;
         let model = match &policy.summary_model {
             Some(reference) => {
-                let unknown =
-                    || rejected(FailureReason::ProviderBadRequest, &self.models.missing(reference).to_string());
-                self.models.resolve(reference).ok_or_else(unknown)?
+                let unknown = || rejected(FailureReason::ProviderBadRequest, &models.missing(reference).to_string());
+                models.resolve(reference).ok_or_else(unknown)?
             }
-            None => survey.model.clone(),
+            None => input.model.clone(),
         };
         cost.model.clone_from(&model.reference);
         let most = model.info.max_output.map_or(allowed, |limit| limit.tokens.min(allowed));
-        let (instructions, mode) = &order.instructions;
         let system =
             summary_prompt::system(&[(&policy.instructions, policy.instructions_mode), (instructions, *mode)], most);
-        let before = survey.in_force.as_ref().and_then(|in_force| in_force.summary.clone());
-        let window = window(survey, order, &model);
+        let before = input.in_force.as_ref().and_then(|in_force| in_force.summary.clone());
+        let window = window(self.request, &model);
         let taken =
             [most, estimate::system(&system), most.max(before.as_deref().map_or(0, estimate::text)), SMALLEST_PIECE];
         let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10 * USED_TENTHS;
         if piece < SMALLEST_PIECE {
-            return Err(rejected(
-                FailureReason::ContextOverflow,
-                "the context window of the summary model is too small",
-            ));
+            return Err(too_long("the context window of the summary model is too small"));
         }
-        let pieces = digest::pieces(plan.hidden_messages(&survey.messages), piece);
+        let pieces = digest::pieces(plan.hidden_messages(&input.messages), piece);
         if pieces.len() > MAX_PIECES {
-            return Err(rejected(
-                FailureReason::ContextOverflow,
-                "the conversation is too long to summarize in the model's context window",
-            ));
+            return Err(too_long("the conversation is too long to summarize in the model's context window"));
         }
         let mut summary = before;
         for piece in pieces {
             let prompt = prompt(&model, &system, summary_prompt::request(summary.as_deref(), &piece), most)?;
-            let asked = self.ask_for_summary(&survey.tenant, &model, Arc::new(prompt), cost);
-            summary = Some(asked.await?);
+            summary = Some(self.ask(&model, Arc::new(prompt), cost).await?);
         }
-        let summary = summary.ok_or_else(|| {
-            rejected(FailureReason::ContextOverflow, "the messages to compact contain nothing to summarize")
-        })?;
+        let summary = summary.ok_or_else(|| too_long("the messages to compact contain nothing to summarize"))?;
         Ok((summary, model.reference))
     }
 
     /// One request for a summary, repeated while a retry may help.
-    async fn ask_for_summary(
-        &self,
-        tenant: &TenantId,
-        model: &ResolvedModel,
-        prompt: Arc<Prompt>,
-        cost: &mut Cost,
-    ) -> Result<String, Box<Failure>> {
+    async fn ask(self, model: &ResolvedModel, prompt: Arc<Prompt>, cost: &mut Cost) -> Result<String, Box<Failure>> {
         let mut calls = 0;
         loop {
             calls += 1;
-            let answer = self.one_measured(tenant, model, Arc::clone(&prompt)).await;
+            let answer = self.one_measured(model, Arc::clone(&prompt)).await;
             cost.calls.push(answer.as_ref().ok().and_then(|answer| answer.finish.usage.clone()));
             let error = match answer {
                 Ok(answer) => return accepted(answer),
                 Err(error) => error,
             };
             let failed = RetryInput { error: &error, calls, time_left: Duration::MAX, jitter: 1.0 };
-            let Some(wait) = retry::wait(&self.rules.turn, failed) else {
+            let Some(wait) = retry::wait(&self.sessions.prompts.rules.turn, failed) else {
                 return Err(Box::new(error.to_failure(FailurePhase::Generate)));
             };
             tracing::warn!(model = %model.reference, ?wait, %error, "retrying a failed summary call");
-            self.metrics.call_retried(error.kind.name());
+            self.sessions.metrics.call_retried(error.kind.name());
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn one_measured(
-        &self,
-        tenant: &TenantId,
-        model: &ResolvedModel,
-        prompt: Arc<Prompt>,
-    ) -> Result<AssembledResponse, error::Error> {
+    async fn one_measured(self, model: &ResolvedModel, prompt: Arc<Prompt>) -> Result<AssembledResponse, error::Error> {
+        let (sessions, tenant) = (self.sessions, &self.key.tenant);
         let call =
             ModelCall { provider: &model.provider_name, model: &model.info.name, purpose: UsagePurpose::Compaction };
         let (input, most_output) = (prompt.size.tokens, prompt.max_output_tokens);
-        let reserving = self.quotas.reserve_when_available(tenant, input, most_output.unwrap_or_default());
-        let mut tokens = reserving.await;
+        let quotas = &sessions.capacity.quotas;
+        let mut tokens = quotas.reserve_when_available(tenant, input, most_output.unwrap_or_default()).await;
         let begun = Instant::now();
         let span = Trace::current().model_call(call);
-        let answering = self.one_answer(tenant, model, prompt, &mut tokens);
+        let answering = self.one_answer(model, prompt, &mut tokens);
         let answer = span.trace().clone().scope(answering).await;
         let finish = answer.as_ref().ok().map(|answer| &answer.finish);
+        let usage = finish.and_then(|finish| finish.usage.as_ref());
+        let error = answer.as_ref().err().map(|error| error.kind.name());
         span.model_answered(ResponseAttributes {
-            usage: finish.and_then(|finish| finish.usage.as_ref()),
+            usage,
             model: finish.map_or("", |finish| &finish.provider_model),
             id: finish.map_or("", |finish| &finish.response_id),
             finish: finish.map(|finish| finish.reason),
             first: None,
-            error: answer.as_ref().err().map(|error| error.kind.name()),
+            error,
         });
-        let outcome = CallOutcome {
-            total: begun.elapsed(),
-            first: None,
-            error: answer.as_ref().err().map(|error| error.kind.name()),
-        };
-        self.metrics.model_called(call, outcome);
-        if let Some(usage) = answer.as_ref().ok().and_then(|it| it.finish.usage.as_ref()) {
-            self.metrics.tokens_used(call, usage);
+        sessions.metrics.model_called(call, CallOutcome { total: begun.elapsed(), first: None, error });
+        if let Some(usage) = usage {
+            sessions.metrics.tokens_used(call, usage);
         }
         answer
     }
 
     async fn one_answer(
-        &self,
-        tenant: &TenantId,
+        self,
         model: &ResolvedModel,
         prompt: Arc<Prompt>,
         tokens: &mut TokenReservation,
     ) -> Result<AssembledResponse, error::Error> {
         let predicted = u64::from(prompt.size.tokens);
         let mut written = Tally::default();
-        let mut answer = model.call(tenant, prompt);
-        let mut assembly = Assembly::new(MessageId::new("summary"), BTreeSet::new(), self.rules.turn.max_answer_bytes);
+        let mut answer = model.call(&self.key.tenant, prompt);
+        let max_bytes = self.sessions.prompts.rules.turn.max_answer_bytes;
+        let mut assembly = Assembly::new(MessageId::new("summary"), BTreeSet::new(), max_bytes);
         while let Some(chunk) = answer.next().await {
             let chunk = chunk.inspect_err(|_| {
                 if written == Tally::default() {
@@ -210,12 +183,13 @@ impl Engine {
 /// Tokens of the context window of the model that summarizes. The policy may set the window of the
 /// session's own model. If the provider has rejected a prompt that was expected to fit, only the
 /// target that was set after that is known to fit.
-fn window(survey: &CompactionInput, order: &CompactionRequest, model: &ResolvedModel) -> u32 {
-    if model.reference != survey.model.reference {
+fn window(request: &CompactionRequest, model: &ResolvedModel) -> u32 {
+    let CompactionInput { model: own, budget, .. } = &request.input;
+    if model.reference != own.reference {
         return model.info.context_window.map_or(ASSUMED_WINDOW_AND_RESERVE.0, |limit| limit.tokens);
     }
-    let found = order.target.filter(|_| order.trigger == Trigger::ProviderOverflow);
-    found.map_or(survey.budget.window, |target| target.min(survey.budget.window))
+    let found = request.target.filter(|_| request.trigger == Trigger::ProviderOverflow);
+    found.map_or(budget.window, |target| target.min(budget.window))
 }
 
 fn prompt(model: &ResolvedModel, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Box<Failure>> {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     context::testing,
-    model::{Seq, TurnId, message::Pruned},
+    model::{Content, Seq, TurnId, message::Pruned},
 };
 
 /// A turn with a user message and results of these sizes, one step each.

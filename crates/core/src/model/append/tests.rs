@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Category, Message, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult, Transcript,
+    Category, Content, Message, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult, Transcript,
     message::StoredPart, transcript::NotClosed,
 };
 
