@@ -14,7 +14,11 @@ use crate::{
         event::{StepPosition, StepStarted, TurnStarted},
     },
     provider::registry::ResolvedModel,
-    session::rows::{NewMessage, Rows},
+    session::{
+        change::TurnRow,
+        rows::{NewMessage, Rows},
+        start::NewTurn,
+    },
     store::{
         admission::Admission,
         owned::{OwnedTurn, Revision},
@@ -75,7 +79,9 @@ impl OpenedTurn {
     /// The admission of the turn. `continues`: it starts without input.
     pub(in crate::turn) fn admission(&self, continues: bool) -> Admission<'_> {
         let Self { turn, rows, timeout, revision, idempotency, request, model } = self;
-        Admission { turn, rows, timeout: *timeout, revision: *revision, idempotency, request, model, continues }
+        let row = TurnRow { request_id: idempotency.request.as_ref(), request, model };
+        let new = NewTurn { turn, rows, timeout: *timeout, revision: *revision, row };
+        Admission { new, idempotency, continues }
     }
 }
 

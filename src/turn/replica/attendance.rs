@@ -31,7 +31,8 @@ impl Engine {
         let AttendedTurn { key, turn, overdue: _ } = turn;
         let unkeyed = Idempotency::none();
         let mut request = self.capacity.leases.request(&key);
-        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &unkeyed).await;
+        let cancel = CancelRequest { cause: CancelCause::Disconnected, reason: String::new(), rollback: false };
+        let cancelled = self.store.cancel(&key, Some(&turn), &cancel, &unkeyed).await;
         let cancelled = request.answered(cancelled)?;
         let Some(live) = &cancelled.turn else {
             return self.store.unregister_attended_turn(&key, &turn).await.map_err(Error::from);

@@ -62,12 +62,8 @@ impl Engine {
             return Err(Error::TurnNotFound(turn.clone()));
         }
         let mut request = self.capacity.leases.request(key);
-        let named = turn.as_ref();
-        let cancelled = if rollback {
-            self.store.roll_back(key, named, &reason, &idempotency).await
-        } else {
-            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await
-        };
+        let cancel = CancelRequest { cause: CancelCause::Requested, reason, rollback };
+        let cancelled = self.store.cancel(key, turn.as_ref(), &cancel, &idempotency).await;
         let cancelled = request.answered(cancelled)?;
         if let Some(first) = &cancelled.hash {
             check_same(first, &idempotency)?;

@@ -54,7 +54,7 @@ impl Run<'_> {
             return self.apply_written(written);
         }
         let next = planned.as_ref().map(PlannedTurn::next);
-        let ended = store.finish_and_start(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
+        let ended = store.finish(self.key, self.turn_fence(), &rows, &cost, &end, next.as_ref()).await;
         let ended = request.answered(ended)?;
         self.ended(step, &ending, ended, (next.is_some(), &request))
     }

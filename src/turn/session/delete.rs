@@ -68,7 +68,7 @@ impl SessionCommands {
     /// Returns `false` if the session changed between the read and the write.
     async fn try_delete(&self, key: &SessionKey, command: &DeleteSession, decided: bool) -> Result<bool, Error> {
         let DeleteSession { session: _, etag, idempotency } = command;
-        let Some(seen) = self.store.deletion_target(key, idempotency.request.as_ref()).await? else {
+        let Some(seen) = self.store.head(key, idempotency.request.as_ref()).await? else {
             return self.prompts.deleted_before(key, idempotency).await.map(|()| true);
         };
         if let Some(first) = &seen.stored_request {

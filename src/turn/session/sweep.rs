@@ -44,7 +44,7 @@ impl SessionCommands {
         let mut walk = Walk::default();
         let mut swept = 0;
         while !self.capacity.draining.is_cancelled() {
-            let Some(round) = self.store.sweep_blobs(&walk).await? else {
+            let Some((removed, next)) = self.store.sweep_blobs(&walk).await? else {
                 break;
             };
             swept += removed;
@@ -74,7 +74,7 @@ impl SessionCommands {
 
     async fn sweep_tool_sets(&self) -> Result<(), Error> {
         let RetentionConfig { tool_sets, batch_rows, .. } = self.prompts.rules.retention;
-        let removed = self.capacity.batches(ToolSetWalk::default(), |walk| async move {
+        let removed = self.capacity.batches(Walk::default(), |walk| async move {
             let swept = self.store.sweep_tool_sets(&walk, tool_sets, batch_rows).await?;
             let (rows, next) = swept.map_or((0, None), |(rows, next)| (rows, Some(next)));
             self.metrics.removed("tool_sets", rows);

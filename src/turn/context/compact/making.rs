@@ -14,10 +14,7 @@ use crate::{
         compaction_rows::{Cost, Replacement},
         rows::{NewMessage, Rows},
     },
-    store::{
-        self, Store,
-        compaction::{CompactionOutcome, CompactionStatus},
-    },
+    store::{self, Store, compaction::CompactionOutcome},
     telemetry::Trace,
     turn::{
         Error,
@@ -161,7 +158,7 @@ impl Making<'_> {
             );
             sessions.metrics.compacted(&compaction);
             sessions.live.notify_readers(key, moved.last_seq);
-        } else if swapped.status == Some(CompactionStatus::Running) {
+        } else if swapped.status == Some(CompactionState::Running) {
             let failure = given_up("the context changed during the compaction");
             self.give_up(id, compaction, failure, cost).await?;
         }
