@@ -26,6 +26,7 @@ pub mod guard;
 pub mod health;
 mod json_blob;
 mod large_session;
+pub mod middleware;
 pub mod model;
 mod nearly_full;
 pub mod page_budget;
