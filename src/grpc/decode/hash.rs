@@ -2,7 +2,6 @@
 
 use prost::Message;
 
-use super::text;
 use crate::model::{RequestId, command::Idempotency, derive};
 
 /// The SHA-256, in hex, of the RPC's name and the request. The caller must clear fields that may differ in a
@@ -14,5 +13,5 @@ pub fn request_hash(rpc: &str, request: &impl Message) -> String {
 
 /// Decodes `request_id` and combines it with the request's hash.
 pub(super) fn idempotency(request_id: String, hash: String) -> Idempotency {
-    Idempotency { request: text::non_empty(request_id).map(RequestId::new), hash }
+    Idempotency { request: Some(request_id).filter(|id| !id.is_empty()).map(RequestId::new), hash }
 }
