@@ -65,16 +65,7 @@ impl Field<pb::Part> for OutputPart {
         match content {
             Some(pb::part::Content::Text(text)) => Ok(Self::Text(text)),
             Some(pb::part::Content::Media(given)) => Field::from_field(name, given).map(Self::Media),
-            Some(
-                pb::part::Content::Reasoning(_)
-                | pb::part::Content::ToolCall(_)
-                | pb::part::Content::ToolResult(_)
-                | pb::part::Content::Refusal(_)
-                | pb::part::Content::ProviderItem(_)
-                | pb::part::Content::StepStart(_)
-                | pb::part::Content::CompactionMarker(_),
-            )
-            | None => Err(DecodeError::new("tool result", "one of its parts is neither text nor media")),
+            Some(_) | None => Err(DecodeError::new(name, "a part is neither text nor media")),
         }
     }
 }

@@ -15,6 +15,11 @@ impl DecodeError {
     pub fn new(what: &'static str, why: impl fmt::Display) -> Self {
         Self { what, why: why.to_string() }
     }
+
+    /// The name of what was read.
+    pub fn what(&self) -> &'static str {
+        self.what
+    }
 }
 
 #[cfg(test)]

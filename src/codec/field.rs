@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::DecodeError;
-use crate::model::{BlobId, CallId, CompactionId, MessageId, RequestId, Seq, TenantId, TurnId};
+use crate::model::{BlobId, CallId, CompactionId, MessageId, RequestId, Seq, SessionId, TenantId, TurnId};
 
 /// A value of the model that has the form `P` in the proto.
 pub trait Field<P>: Sized {
@@ -141,7 +141,7 @@ macro_rules! ids {
     };
 }
 
-ids! { BlobId, CallId, CompactionId, MessageId, RequestId, TenantId, TurnId }
+ids! { BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, TenantId, TurnId }
 
 impl Field<i64> for Seq {
     fn to_field(&self) -> i64 {
@@ -267,63 +267,79 @@ macro_rules! choices {
 /// - `field`: it has the same name in the message;
 /// - `field = name`: its name in the message;
 /// - `field via way`, `field = name via way`: converted by the functions of a module of [`field`](self);
+/// - `field = (name, name)`: converted to several fields of the message;
 /// - `_ = name`: a field of the message that is not set, and ignored when it is read;
-/// - `_ = name: |it| value`: the same, but set to a value that follows from the others.
+/// - `_ = name: |it| value`: the same, but set to a value that follows from the others;
+/// - `..` at the end: so are all other fields of the message.
 macro_rules! messages {
-    (@fields $model:ident $proto:ident $fields:tt [$($more:tt)*]
+    (@fields $model:ident $proto:ident $fields:tt $groups:tt [$($more:tt)*]
         _ = $name:ident, $($rest:tt)*
     ) => {
         $crate::codec::field::messages! {
-            @fields $model $proto $fields [$($more)* ($name: |_| Default::default())] $($rest)*
+            @fields $model $proto $fields $groups [$($more)* ($name: |_| Default::default())] $($rest)*
         }
     };
-    (@fields $model:ident $proto:ident $fields:tt [$($more:tt)*]
+    (@fields $model:ident $proto:ident $fields:tt $groups:tt [$($more:tt)*]
         _ = $name:ident: $value:expr, $($rest:tt)*
     ) => {
         $crate::codec::field::messages! {
-            @fields $model $proto $fields [$($more)* ($name: $value)] $($rest)*
+            @fields $model $proto $fields $groups [$($more)* ($name: $value)] $($rest)*
         }
     };
-    (@fields $model:ident $proto:ident [$($fields:tt)*] $more:tt
+    (@fields $model:ident $proto:ident [$($fields:tt)*] $groups:tt $more:tt
         $field:ident = $name:ident via $way:ident, $($rest:tt)*
     ) => {
         $crate::codec::field::messages! {
-            @fields $model $proto [$($fields)* ($field $name $way)] $more $($rest)*
+            @fields $model $proto [$($fields)* ($field $name $way)] $groups $more $($rest)*
         }
     };
-    (@fields $model:ident $proto:ident [$($fields:tt)*] $more:tt
+    (@fields $model:ident $proto:ident $fields:tt $groups:tt $more:tt
         $field:ident = $name:ident, $($rest:tt)*
     ) => {
         $crate::codec::field::messages! {
-            @fields $model $proto [$($fields)* ($field $name Field)] $more $($rest)*
+            @fields $model $proto $fields $groups $more $field = $name via Field, $($rest)*
         }
     };
-    (@fields $model:ident $proto:ident [$($fields:tt)*] $more:tt
-        $field:ident via $way:ident, $($rest:tt)*
+    (@fields $model:ident $proto:ident $fields:tt [$($groups:tt)*] $more:tt
+        $field:ident = ($($name:ident),+), $($rest:tt)*
     ) => {
         $crate::codec::field::messages! {
-            @fields $model $proto [$($fields)* ($field $field $way)] $more $($rest)*
+            @fields $model $proto $fields [$($groups)* ($field $($name)+)] $more $($rest)*
         }
     };
-    (@fields $model:ident $proto:ident [$($fields:tt)*] $more:tt
-        $field:ident, $($rest:tt)*
+    (@fields $model:ident $proto:ident $fields:tt $groups:tt $more:tt
+        $field:ident $(via $way:ident)?, $($rest:tt)*
     ) => {
         $crate::codec::field::messages! {
-            @fields $model $proto [$($fields)* ($field $field Field)] $more $($rest)*
+            @fields $model $proto $fields $groups $more $field = $field $(via $way)?, $($rest)*
         }
     };
-    (@fields $model:ident $proto:ident
-        [$(($field:ident $name:ident $way:ident))*] [$(($more:ident: $value:expr))*]
+    (@fields $model:ident $proto:ident $fields:tt $groups:tt $more:tt ..) => {
+        $crate::codec::field::messages! {
+            @impl $model $proto $fields $groups $more [..] [..Default::default()]
+        }
+    };
+    (@fields $model:ident $proto:ident $fields:tt $groups:tt $more:tt) => {
+        $crate::codec::field::messages! { @impl $model $proto $fields $groups $more [] [] }
+    };
+    (@impl $model:ident $proto:ident
+        [$(($field:ident $name:ident $way:ident))*]
+        [$(($group:ident $($member:ident)+))*]
+        [$(($more:ident: $value:expr))*]
+        [$($ignored:tt)*] [$($unset:tt)*]
     ) => {
         impl $crate::codec::field::Field<$crate::pb::$proto> for $model {
             fn to_field(&self) -> $crate::pb::$proto {
-                let Self { $($field),* } = self;
+                let Self { $($field,)* $($group,)* } = self;
+                $(let ($($member),+) = $crate::codec::field::Field::to_field($group);)*
                 $crate::pb::$proto {
                     $($name: $crate::codec::field::$way::to_field($field),)*
+                    $($($member,)+)*
                     $($more: {
                         let value: fn(&Self) -> _ = $value;
                         value(self)
                     },)*
+                    $($unset)*
                 }
             }
 
@@ -331,9 +347,10 @@ macro_rules! messages {
                 _: &'static str,
                 message: $crate::pb::$proto,
             ) -> Result<Self, $crate::codec::DecodeError> {
-                let $crate::pb::$proto { $($name,)* $($more: _,)* } = message;
+                let $crate::pb::$proto { $($name,)* $($($member,)+)* $($more: _,)* $($ignored)* } = message;
                 Ok(Self {
                     $($field: $crate::codec::field::$way::from_field(stringify!($name), $name)?,)*
+                    $($group: $crate::codec::field::Field::from_field(stringify!($group), ($($member),+))?,)*
                 })
             }
         }
@@ -352,7 +369,7 @@ macro_rules! messages {
         }
     };
     ($($model:ident = $proto:ident { $($fields:tt)* })+) => {
-        $($crate::codec::field::messages! { @fields $model $proto [] [] $($fields)* })+
+        $($crate::codec::field::messages! { @fields $model $proto [] [] [] $($fields)* })+
     };
 }
 

@@ -10,7 +10,7 @@ use crate::{
 
 use super::{
     DecodeError,
-    field::{Field, choices, known, messages, unless_default},
+    field::{Field, choices, known, messages},
 };
 
 choices! {
@@ -32,11 +32,6 @@ messages! {
         provider_options = provider_options_json,
     }
     ResponseFormat = ResponseFormat { schema = json_schema, name, strict, }
-}
-
-/// Reads options that were stored or sent; `None` means that no option is set.
-pub(crate) fn from_stored(generation: Option<pb::Generation>) -> Result<Generation, DecodeError> {
-    unless_default::from_field("generation", generation)
 }
 
 impl<const MOST: u8> Field<f64> for UpTo<MOST> {
@@ -96,20 +91,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::codec::{arbitrary, field::round_trip};
+    use crate::codec::{
+        arbitrary,
+        field::{round_trip, unless_default},
+    };
 
     proptest! {
         #[test]
         fn generation_parameters_round_trip(generation in arbitrary::generation()) {
             prop_assert_eq!(round_trip::<_, pb::Generation>(&generation), Ok(generation.clone()));
-            prop_assert_eq!(from_stored(unless_default::to_field(&generation)), Ok(generation));
+            let stored: Option<pb::Generation> = unless_default::to_field(&generation);
+            prop_assert_eq!(unless_default::from_field("generation", stored), Ok(generation));
         }
     }
 
     #[test]
     fn generation_parameters_out_of_range_are_errors() {
-        assert!(from_stored(Some(pb::Generation { temperature: Some(2.5), ..Default::default() })).is_err());
-        assert!(from_stored(Some(pb::Generation { top_p: Some(f64::NAN), ..Default::default() })).is_err());
-        assert!(from_stored(Some(pb::Generation { top_k: Some(-1), ..Default::default() })).is_err());
+        let from_sent = |generation: pb::Generation| Generation::from_field("generation", generation);
+        assert!(from_sent(pb::Generation { temperature: Some(2.5), ..Default::default() }).is_err());
+        assert!(from_sent(pb::Generation { top_p: Some(f64::NAN), ..Default::default() }).is_err());
+        assert!(from_sent(pb::Generation { top_k: Some(-1), ..Default::default() }).is_err());
     }
 }

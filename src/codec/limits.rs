@@ -1,14 +1,8 @@
 //! Turn limits, to and from their proto form.
 
-use crate::{
-    model::{Limits, LimitsOverride},
-    pb,
-};
+use crate::model::{Limits, LimitsOverride};
 
-use super::{
-    DecodeError,
-    field::{Field as _, messages},
-};
+use super::field::messages;
 
 messages! {
     Limits = TurnLimits {
@@ -29,22 +23,22 @@ messages! {
     }
 }
 
-/// Reads overrides of limits that were stored or sent; 0 or absent means not set.
-pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, DecodeError> {
-    LimitsOverride::from_field("turn limit", limits)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-    use crate::codec::{arbitrary, field::unless_default};
+    use crate::{
+        codec::{
+            arbitrary,
+            field::{round_trip, unless_default},
+        },
+        pb,
+    };
 
     proptest! {
         #[test]
         fn limit_overrides_round_trip(limits in arbitrary::limits()) {
-            prop_assert_eq!(override_from_pb(limits.to_field()), Ok(limits));
+            prop_assert_eq!(round_trip::<_, pb::TurnLimits>(&limits), Ok(limits));
             let stored: Option<pb::TurnLimits> = unless_default::to_field(&limits);
             prop_assert_eq!(unless_default::from_field("limits", stored), Ok(limits));
         }

@@ -10,11 +10,7 @@ use crate::{
     pb,
 };
 
-use super::{
-    DecodeError,
-    config::{config_into_session, from_pb},
-    description::DESCRIPTOR_POOL,
-};
+use super::{DecodeError, description::DESCRIPTOR_POOL, field::Field as _};
 
 /// The field numbers of `Session` that are the configuration.
 const CONFIGURATION: RangeInclusive<u32> = 10..=19;
@@ -59,7 +55,8 @@ pub fn apply(change: &ConfigChange, before: &SessionConfig) -> Result<SessionCon
     for path in &change.paths {
         replace(&mut result, &values, &known(path)?);
     }
-    from_pb(result.transcode_to().map_err(unreadable)?)
+    let session: pb::Session = result.transcode_to().map_err(unreadable)?;
+    SessionConfig::from_field("session configuration", session)
 }
 
 /// The paths among `paths` at which two configurations differ, without duplicates.
@@ -77,9 +74,7 @@ pub fn differing(paths: &[String], before: &SessionConfig, after: &SessionConfig
 }
 
 fn of_config(config: &SessionConfig) -> Result<DynamicMessage, DecodeError> {
-    let mut session = pb::Session::default();
-    config_into_session(config, &mut session);
-    dynamic(&session)
+    dynamic(&config.to_field())
 }
 
 fn dynamic(session: &pb::Session) -> Result<DynamicMessage, DecodeError> {
@@ -247,8 +242,7 @@ mod tests {
 
         #[test]
         fn set_fields_are_the_mask_where_none_is_given(config in arbitrary::config()) {
-            let mut session = pb::Session::default();
-            config_into_session(&config, &mut session);
+            let session: pb::Session = config.to_field();
             let named = ConfigChange { paths: set_paths(&session).unwrap(), values: config.clone() };
             prop_assert_eq!(apply(&named, &SessionConfig::default()), Ok(config));
         }
@@ -352,7 +346,7 @@ mod tests {
     fn tools_are_replaced_as_a_list() {
         let with = |tools: ToolSet| SessionConfig { tools, ..SessionConfig::default() };
         let host_tools = vec![pb::Tool { name: "look".to_owned(), ..pb::Tool::default() }];
-        let look = crate::codec::tools::from_pb(pb::ToolSet { host_tools, ..pb::ToolSet::default() }).unwrap();
+        let look = ToolSet::from_field("tools", pb::ToolSet { host_tools, ..pb::ToolSet::default() }).unwrap();
         for path in ["tools", "tools.host_tools"] {
             let none = with(ToolSet::default());
             let some = with(look.clone());

@@ -5,7 +5,7 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        CallId, Content, OutputPart, Part, ProviderItem, ToolCall, ToolOutcome, ToolResult,
+        CallId, Content, Media, OutputPart, Part, ProviderItem, ToolCall, ToolOutcome, ToolResult,
         media::Source,
         message::{Pruned, StoredPart, UnknownPart},
     },
@@ -61,27 +61,11 @@ pub fn outcome_number(outcome: ToolOutcome) -> i16 {
 
 /// Converts a part to its columns.
 pub fn to_row(part: &Part) -> PartRow {
-    let Part { content, citations, provider_metadata, sanitized } = part;
-    let rest = pb::Part {
-        citations: citations.to_field(),
-        provider_metadata_json: provider_metadata.to_field(),
-        tokens: None,
-        preview_of: None,
-        sanitized: *sanitized,
-        content: rest_of(content),
-    }
-    .encode_to_vec();
-    let rest = match content {
+    let rest = match &part.content {
         Content::Unknown(unknown) => unknown.rest.clone(),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_) => rest,
+        content => pb::Part { content: rest_of(content), ..without_content(part) }.encode_to_vec(),
     };
-    PartRow { rest: Some(rest).filter(|bytes| !bytes.is_empty()), ..columns(content) }
+    PartRow { rest: Some(rest).filter(|bytes| !bytes.is_empty()), ..columns(&part.content) }
 }
 
 fn columns(content: &Content) -> PartRow {
@@ -168,28 +152,42 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         read("part", encoded.as_deref().unwrap_or_default())?;
     let content = match kind.as_str() {
         TEXT => Content::Text(body),
-        REASONING => Content::Reasoning { text: body, redacted: is_redacted(rest)? },
+        REASONING => match rest {
+            None => Content::Reasoning { text: body, redacted: false },
+            Some(pb::part::Content::Reasoning(rest)) => Content::Reasoning { text: body, redacted: rest.redacted },
+            Some(_) => return Err(misplaced("reasoning")),
+        },
         TOOL_CALL => Content::ToolCall(ToolCall {
             id: CallId::new(column("call", call)?),
             name: column("name", name)?,
             arguments: body,
         }),
         TOOL_RESULT => {
-            let pb::ToolResult { call_id: _, tool_name: _, parts, outcome: _, truncation, prune_mark: _, display_text } =
-                result_rest(rest)?;
+            let rest = match rest {
+                // The result is one text, the body.
+                None => pb::ToolResult { parts: vec![OutputPart::from("").to_field()], ..pb::ToolResult::default() },
+                Some(pb::part::Content::ToolResult(rest)) => rest,
+                Some(_) => return Err(misplaced("a tool result")),
+            };
             Content::ToolResult(ToolResult {
                 call: CallId::new(column("call", call)?),
                 name: column("name", name)?,
-                parts: result_parts(body, parts)?,
+                parts: result_parts(body, rest.parts)?,
                 outcome: Field::from_field("outcome", i32::from(column("outcome", outcome)?))?,
-                truncation: Field::from_field("truncation", truncation)?,
-                display_text,
+                truncation: Field::from_field("truncation", rest.truncation)?,
+                display_text: rest.display_text,
             })
         }
         REFUSAL => Content::Refusal(body),
         MEDIA => Content::Media(medium(rest, pb::media::Source::BlobId(body))?),
         MEDIA_URL => Content::Media(medium(rest, pb::media::Source::Url(body))?),
-        PROVIDER_ITEM => Content::ProviderItem(item(rest, column("name", name)?, body)?),
+        PROVIDER_ITEM => {
+            let Some(pb::part::Content::ProviderItem(rest)) = rest else {
+                return Err(misplaced("a provider item"));
+            };
+            let pb::ProviderItem { provider, kind: _, item_json: _, title } = rest;
+            Content::ProviderItem(ProviderItem { provider, kind: column("name", name)?, json: body, title })
+        }
         _ => Content::Unknown(UnknownPart { kind, body, rest: encoded.unwrap_or_default() }),
     };
     Ok(Part {
@@ -204,23 +202,9 @@ fn column<T>(name: &str, value: Option<T>) -> Result<T, DecodeError> {
     value.ok_or_else(|| DecodeError::new("part", format_args!("its {name} is missing")))
 }
 
-fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
-    let Some(rest) = rest else { return Ok(false) };
-    let pb::part::Content::Reasoning(pb::Reasoning { text: _, redacted }) = rest else {
-        return Err(DecodeError::new("part", "its rest does not belong to reasoning"));
-    };
-    Ok(redacted)
-}
-
-/// The result in `rest`. If `rest` is absent, the result is one text, the body.
-fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
-    let Some(rest) = rest else {
-        return Ok(pb::ToolResult { parts: vec![OutputPart::from("").to_field()], ..pb::ToolResult::default() });
-    };
-    let pb::part::Content::ToolResult(result) = rest else {
-        return Err(DecodeError::new("part", "its rest does not belong to a tool result"));
-    };
-    Ok(result)
+/// The rest belongs to another kind of part.
+fn misplaced(what: &str) -> DecodeError {
+    DecodeError::new("part", format_args!("its rest does not belong to {what}"))
 }
 
 /// The parts of a result, with the body as its first text.
@@ -232,34 +216,31 @@ fn result_parts(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<OutputPart
 }
 
 /// Media whose content is given.
-fn medium(rest: Option<pb::part::Content>, source: pb::media::Source) -> Result<crate::model::Media, DecodeError> {
+fn medium(rest: Option<pb::part::Content>, source: pb::media::Source) -> Result<Media, DecodeError> {
     let Some(pb::part::Content::Media(medium)) = rest else {
-        return Err(DecodeError::new("part", "its rest does not belong to media"));
+        return Err(misplaced("media"));
     };
-    let medium = pb::Media { source: Some(source), ..medium };
-    Field::from_field("media", medium)
-}
-
-/// A provider item whose type and content are given.
-fn item(rest: Option<pb::part::Content>, kind: String, json: String) -> Result<ProviderItem, DecodeError> {
-    let Some(pb::part::Content::ProviderItem(pb::ProviderItem { provider, kind: _, item_json: _, title })) = rest
-    else {
-        return Err(DecodeError::new("part", "its rest does not belong to a provider item"));
-    };
-    Ok(ProviderItem { provider, kind, json, title })
+    Field::from_field("media", pb::Media { source: Some(source), ..medium })
 }
 
 /// Converts a stored part, with its size, for the wire.
 pub fn to_pb(stored: &StoredPart) -> pb::Part {
-    let StoredPart { part: Part { content, citations, provider_metadata, sanitized }, size, estimator, pruned } =
-        stored;
+    let StoredPart { part, size, estimator, pruned } = stored;
+    pb::Part {
+        tokens: Some(usage::size_to_pb(size.tokens, estimator)),
+        content: content_to_pb(&part.content).map(|content| with_mark(content, pruned.as_ref())),
+        ..without_content(part)
+    }
+}
+
+/// The fields of a part that do not depend on its content.
+fn without_content(part: &Part) -> pb::Part {
+    let Part { content: _, citations, provider_metadata, sanitized } = part;
     pb::Part {
         citations: citations.to_field(),
         provider_metadata_json: provider_metadata.to_field(),
-        tokens: Some(usage::size_to_pb(size.tokens, estimator)),
-        preview_of: None,
         sanitized: *sanitized,
-        content: content_to_pb(content).map(|content| with_mark(content, pruned.as_ref())),
+        ..pb::Part::default()
     }
 }
 
@@ -282,14 +263,7 @@ pub fn open_to_pb(content: &Content) -> pb::Part {
 
 /// Converts an input part for the wire.
 pub(super) fn input_to_pb(part: &Part) -> pb::Part {
-    let Part { content, citations, provider_metadata, sanitized } = part;
-    pb::Part {
-        content: content_to_pb(content),
-        citations: citations.to_field(),
-        provider_metadata_json: provider_metadata.to_field(),
-        sanitized: *sanitized,
-        ..pb::Part::default()
-    }
+    pb::Part { content: content_to_pb(&part.content), ..without_content(part) }
 }
 
 fn content_to_pb(content: &Content) -> Option<pb::part::Content> {

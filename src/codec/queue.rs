@@ -3,7 +3,7 @@
 use prost::Message as _;
 
 use crate::{
-    model::{AppliedMessage, Content, Delivery, DropReason, InputMessage, Part, Role},
+    model::{AppliedMessage, Content, Delivery, DropReason, InputMessage, OutputPart, Part, Role},
     pb,
 };
 
@@ -57,30 +57,15 @@ pub fn to_pb(bytes: &[u8]) -> Result<pb::InputMessage, DecodeError> {
 }
 
 /// Reads a part of a queued message; only parts that a user message may hold are accepted.
-fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
-    let pb::Part { content, citations: _, provider_metadata_json, tokens: _, preview_of: _, sanitized } = part;
-    let content = match content {
-        Some(pb::part::Content::Text(text)) => Content::Text(text),
-        Some(pb::part::Content::Media(medium)) => Content::Media(Field::from_field("media", medium)?),
-        Some(
-            pb::part::Content::Reasoning(_)
-            | pb::part::Content::ToolCall(_)
-            | pb::part::Content::ToolResult(_)
-            | pb::part::Content::Refusal(_)
-            | pb::part::Content::ProviderItem(_)
-            | pb::part::Content::StepStart(_)
-            | pb::part::Content::CompactionMarker(_),
-        )
-        | None => {
-            return Err(DecodeError::new("queued message", "one of its parts is not allowed in a user message"));
-        }
+fn part_from_pb(mut part: pb::Part) -> Result<Part, DecodeError> {
+    let metadata = std::mem::take(&mut part.provider_metadata_json);
+    let provider_metadata = Field::from_field("provider_metadata_json", metadata)?;
+    let sanitized = part.sanitized;
+    let content = match OutputPart::from_field("queued message", part)? {
+        OutputPart::Text(text) => Content::Text(text),
+        OutputPart::Media(media) => Content::Media(media),
     };
-    Ok(Part {
-        content,
-        citations: Vec::new(),
-        provider_metadata: Field::from_field("provider_metadata_json", provider_metadata_json)?,
-        sanitized,
-    })
+    Ok(Part { content, citations: Vec::new(), provider_metadata, sanitized })
 }
 
 #[cfg(test)]

@@ -1,14 +1,8 @@
 //! The model call that produced an assistant message, to and from its proto form.
 
-use crate::{
-    model::{FinishReason, ModelResponse},
-    pb,
-};
+use crate::model::{FinishReason, ModelResponse};
 
-use super::{
-    DecodeError,
-    field::{Field as _, choices, messages},
-};
+use super::field::{choices, messages};
 
 choices! {
     // As the proto specifies, an unknown reason is treated like STOP.
@@ -35,22 +29,19 @@ messages! {
     }
 }
 
-/// Reads a model call that was stored or sent.
-pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError> {
-    ModelResponse::from_field("response", response)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-    use crate::codec::arbitrary;
+    use crate::{
+        codec::{arbitrary, field::round_trip},
+        pb,
+    };
 
     proptest! {
         #[test]
         fn response_infos_round_trip(response in arbitrary::response()) {
-            prop_assert_eq!(from_pb(response.to_field()), Ok(response));
+            prop_assert_eq!(round_trip::<_, pb::ModelResponse>(&response), Ok(response));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 
 use super::{
     DecodeError,
-    field::{Field, choices, messages},
+    field::{Field as _, choices, messages},
     read,
 };
 
@@ -26,7 +26,8 @@ pub fn content_id(encoded: &[u8]) -> String {
 
 /// Decodes a tool set.
 pub fn decode(bytes: &[u8]) -> Result<ToolSet, DecodeError> {
-    from_pb(read("tool set", bytes)?)
+    let tools: pb::ToolSet = read("tool set", bytes)?;
+    ToolSet::from_field("tool set", tools)
 }
 
 choices! {
@@ -41,6 +42,7 @@ choices! {
 }
 
 messages! {
+    ToolSet = ToolSet { tools = host_tools, provider_tools, mcp_servers, }
     Tool = Tool {
         name,
         description,
@@ -70,44 +72,6 @@ messages! {
         max_matches,
         keep,
     }
-}
-
-impl Field<pb::ToolSet> for ToolSet {
-    fn to_field(&self) -> pb::ToolSet {
-        let Self { tools, provider_tools, mcp_servers } = self;
-        pb::ToolSet {
-            host_tools: tools.to_field(),
-            provider_tools: provider_tools.to_field(),
-            mcp_servers: mcp_servers.to_field(),
-        }
-    }
-
-    fn from_field(_: &'static str, set: pb::ToolSet) -> Result<Self, DecodeError> {
-        let pb::ToolSet { host_tools, provider_tools, mcp_servers } = set;
-        let mut tools: Vec<Tool> = Field::from_field("host_tools", host_tools)?;
-        for tool in &mut tools {
-            if let Some(mcp) = &mut tool.mcp
-                && mcp.tool.is_empty()
-            {
-                mcp.tool.clone_from(&tool.name);
-            }
-        }
-        Ok(Self {
-            tools,
-            provider_tools: Field::from_field("provider_tools", provider_tools)?,
-            mcp_servers: Field::from_field("mcp_servers", mcp_servers)?,
-        })
-    }
-}
-
-/// Reads a tool set that was stored or sent.
-pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
-    ToolSet::from_field("tool set", tools)
-}
-
-/// The category in which a tool is counted. Other categories are an error.
-pub(crate) fn category_from_pb(category: pb::ContextCategory) -> Result<ToolCategory, DecodeError> {
-    ToolCategory::from_field("category", category.into())
 }
 
 #[cfg(test)]
@@ -140,6 +104,7 @@ mod tests {
     #[test]
     fn a_schema_that_is_not_text_is_an_error() {
         let tool = pb::Tool { input_schema: Some(pb::JsonSchema { schema: None }), ..pb::Tool::default() };
-        assert!(from_pb(pb::ToolSet { host_tools: vec![tool], ..pb::ToolSet::default() }).is_err());
+        let tools = pb::ToolSet { host_tools: vec![tool], ..pb::ToolSet::default() };
+        assert!(ToolSet::from_field("tool set", tools).is_err());
     }
 }

@@ -37,14 +37,7 @@ messages! {
         model,
         generation via unless_default,
         cancel_after = cancel_after_disconnect,
-        _ = session_id,
-        _ = request_id,
-        _ = after_seq,
-        _ = input,
-        _ = continue_transcript,
-        _ = busy_policy,
-        _ = stream,
-        _ = session,
+        ..
     }
     // The queue is read separately.
     TurnResult = TurnResult {
@@ -86,31 +79,13 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
     if bytes.is_empty() {
         return Ok(());
     }
-    let pb::Turn {
-        turn_id: _,
-        session_id: _,
-        request_id: _,
-        state: _,
-        model: _,
-        limits: _,
-        create_time: _,
-        end_time: _,
-        first_seq: _,
-        last_seq: _,
-        pending_calls: _,
-        result,
-        completion_reason,
-        cancel_cause,
-        failure,
-        pending_approvals: _,
-    } = read("turn outcome", bytes)?;
     // The turn's own totals take precedence: the outcome was encoded without a compaction that ended during the last
     // call.
     let spent = turn.result.take().and_then(|so_far| so_far.total_usage);
-    turn.result = result.map(|result| pb::TurnResult { total_usage: spent.or(result.total_usage), ..result });
-    turn.completion_reason = completion_reason;
-    turn.cancel_cause = cancel_cause;
-    turn.failure = failure;
+    turn.merge(bytes).map_err(|error| DecodeError::new("turn outcome", error))?;
+    if let Some(result) = &mut turn.result {
+        result.total_usage = spent.or(result.total_usage);
+    }
     Ok(())
 }
 

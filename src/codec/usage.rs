@@ -6,7 +6,6 @@ use crate::{
 };
 
 use super::{
-    DecodeError,
     field::{Field as _, choices, messages},
     number::signed,
 };
@@ -50,11 +49,6 @@ messages! {
     }
 }
 
-/// Reads the usage of one call that was stored or sent; its total is ignored.
-pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
-    Usage::from_field("usage", usage)
-}
-
 /// Converts the size of a stored part. All estimators of this version count characters, and none reports a margin for a
 /// part.
 pub fn size_to_pb(tokens: u32, estimator: &str) -> pb::TokenCount {
@@ -73,7 +67,7 @@ mod tests {
         fn usage_round_trips_and_its_total_is_filled_in(usage in arbitrary::usage()) {
             let wire: pb::Usage = usage.to_field();
             prop_assert_eq!(i64::from(wire.total_tokens), i64::from(usage.input) + i64::from(usage.output));
-            prop_assert_eq!(from_pb(wire), Ok(usage));
+            prop_assert_eq!(Usage::from_field("usage", wire), Ok(usage));
         }
     }
 

@@ -8,12 +8,12 @@ use crate::{
         description::DESCRIPTOR_POOL,
         field::{Field as _, choices},
     },
-    model::Access,
+    model::{Access, Principal},
 };
 
 /// Path prefix of the RPCs that operators may call for other tenants, and also while their own tenant is
 /// being deleted.
-pub const ADMIN_SERVICE_PREFIX: &str = "/contextd.v1.AdminService/";
+const ADMIN_SERVICE_PREFIX: &str = "/contextd.v1.AdminService/";
 
 /// Path prefix of the reflection services.
 const REFLECTION: &str = "/grpc.reflection.";
@@ -92,6 +92,11 @@ pub fn required_access(path: &str) -> RequiredAccess {
         Some(None) => RequiredAccess::Undeclared,
         None => RequiredAccess::UnknownRpc,
     }
+}
+
+/// Whether an operator calls the admin API, which acts on other tenants.
+pub fn is_operator_call(caller: &Principal, path: &str) -> bool {
+    caller.access == Access::Operator && path.starts_with(ADMIN_SERVICE_PREFIX)
 }
 
 choices! {

@@ -4,14 +4,19 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{call::Call, caller::caller, decode, page_token};
+use super::{
+    call::Call,
+    decode::{ListKeys, RevokeKey, SetLimits},
+    handler::{self, service},
+    pager::Pager,
+};
 use crate::{
     auth::{
         Auth,
         manage::{CreatedKey, tenant_of},
     },
     codec::field::{Field as _, messages},
-    model::{ApiKey, TenantDeletion, TenantLimits},
+    model::{ApiKey, Principal, TenantDeletion, TenantId, TenantLimits},
     pb::{self, admin_service_server::AdminService},
     quota::TenantState,
     store,
@@ -26,21 +31,40 @@ pub struct Admin {
     max_request_bytes: usize,
 }
 
+service! {
+    AdminService for Admin {
+        get_server_info: GetServerInfoRequest,
+        list_keys: ListKeysRequest,
+        revoke_key: RevokeKeyRequest,
+        get_tenant_limits: GetTenantLimitsRequest,
+        set_tenant_limits: SetTenantLimitsRequest,
+        delete_tenant: DeleteTenantRequest,
+        get_tenant_deletion: GetTenantDeletionRequest,
+    }
+
+    async fn create_key(
+        &self,
+        request: Request<pb::CreateKeyRequest>,
+    ) -> Result<Response<pb::CreateKeyResponse>, Status> {
+        let call = request.extensions().get::<Arc<Call>>().cloned();
+        let (caller, create) = handler::accept(&self.engine, request).await?;
+        self.engine.capacity.check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
+        let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
+        if let Some(call) = call {
+            call.record_managed(key.tenant.as_str(), &key.id);
+        }
+        Ok(Response::new(pb::CreateKeyResponse { key: key.to_field(), secret }))
+    }
+}
+
 impl Admin {
     /// Creates the service.
     pub fn new(auth: Arc<Auth>, engine: Arc<Engine>, max_request_bytes: usize) -> Self {
         Self { auth, engine, max_request_bytes }
     }
-}
 
-#[tonic::async_trait]
-impl AdminService for Admin {
-    async fn get_server_info(
-        &self,
-        request: Request<pb::GetServerInfoRequest>,
-    ) -> Result<Response<pb::GetServerInfoResponse>, Status> {
-        let caller = caller(&request)?;
-        Ok(Response::new(pb::GetServerInfoResponse {
+    async fn get_server_info(&self, caller: Principal, (): ()) -> Result<pb::GetServerInfoResponse, Status> {
+        Ok(pb::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema_version: store::migrate::newest(),
             max_request_bytes: (self.max_request_bytes as u64).to_field(),
@@ -49,63 +73,46 @@ impl AdminService for Admin {
             tenant_id: caller.tenant.into_string(),
             access: caller.access.to_field(),
             subject: caller.subject,
-        }))
+        })
     }
 
-    async fn create_key(
+    async fn list_keys(
         &self,
-        request: Request<pb::CreateKeyRequest>,
-    ) -> Result<Response<pb::CreateKeyResponse>, Status> {
-        let (caller, call) = (caller(&request)?, call(&request));
-        let create = decode::create_key(request.into_inner())?;
-        self.engine.capacity.check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
-        let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
-        if let Some(call) = call {
-            call.record_managed(key.tenant.as_str(), &key.id);
+        caller: Principal,
+        ListKeys { tenant, page }: ListKeys,
+    ) -> Result<pb::ListKeysResponse, Status> {
+        let filter = tenant.as_ref().unwrap_or(&caller.tenant).to_string();
+        let mut page: Pager<String, _> = Pager::new("ListKeys", filter, page)?;
+        if let Some(most) = page.next_read(u32::MAX) {
+            let keys = self.auth.keys(&caller, tenant, page.position.as_deref(), most).await?;
+            for key in page.take(keys, false) {
+                let shown = key.to_field();
+                if !page.push(key.id, shown) {
+                    break;
+                }
+            }
         }
-        Ok(Response::new(pb::CreateKeyResponse { key: key.to_field(), secret }))
-    }
-
-    async fn list_keys(&self, request: Request<pb::ListKeysRequest>) -> Result<Response<pb::ListKeysResponse>, Status> {
-        const LIST: &str = "ListKeys";
-        let caller = caller(&request)?;
-        let decode::ListKeys { tenant, page } = decode::list_keys(request.into_inner())?;
-        let decode::PageRequest { size, token } = page;
-        let filter = tenant.as_ref().unwrap_or(&caller.tenant).clone();
-        let after = match token {
-            Some(token) => Some(page_token::decode(&token, LIST, filter.as_str())?),
-            None => None,
-        };
-        let read = self.auth.keys(&caller, tenant, after.as_deref(), size + 1);
-        let mut keys = read.await?;
-        let more = keys.len() > size as usize;
-        keys.truncate(size as usize);
-        let next_page_token = match keys.last().filter(|_| more) {
-            Some(last) => page_token::encode(LIST, filter.as_str(), &last.id),
-            None => String::new(),
-        };
-        Ok(Response::new(pb::ListKeysResponse { keys: keys.to_field(), next_page_token }))
+        let (keys, next_page_token) = page.finish();
+        Ok(pb::ListKeysResponse { keys, next_page_token })
     }
 
     async fn revoke_key(
         &self,
-        request: Request<pb::RevokeKeyRequest>,
-    ) -> Result<Response<pb::RevokeKeyResponse>, Status> {
-        let caller = caller(&request)?;
-        let decode::RevokeKey { tenant, key } = decode::revoke_key(request.into_inner())?;
+        caller: Principal,
+        RevokeKey { tenant, key }: RevokeKey,
+    ) -> Result<pb::RevokeKeyResponse, Status> {
         let key = self.auth.revoke_key(&caller, tenant, &key).await?;
-        Ok(Response::new(pb::RevokeKeyResponse { key: key.to_field() }))
+        Ok(pb::RevokeKeyResponse { key: key.to_field() })
     }
 
     async fn get_tenant_limits(
         &self,
-        request: Request<pb::GetTenantLimitsRequest>,
-    ) -> Result<Response<pb::GetTenantLimitsResponse>, Status> {
-        let caller = caller(&request)?;
-        let wanted = decode::get_tenant_limits(request.into_inner())?;
+        caller: Principal,
+        wanted: Option<TenantId>,
+    ) -> Result<pb::GetTenantLimitsResponse, Status> {
         let tenant = tenant_of(&caller, wanted)?;
         let TenantState { own, in_force, used } = self.engine.capacity.tenant_state(&tenant).await?;
-        Ok(Response::new(pb::GetTenantLimitsResponse {
+        Ok(pb::GetTenantLimitsResponse {
             tenant_id: tenant.into_string(),
             own: own.to_field(),
             in_force: in_force.to_field(),
@@ -114,46 +121,34 @@ impl AdminService for Admin {
                 tokens_owed: used.tokens_owed.to_field(),
                 stored_bytes: used.stored_bytes.to_field(),
             }),
-        }))
+        })
     }
 
     async fn set_tenant_limits(
         &self,
-        request: Request<pb::SetTenantLimitsRequest>,
-    ) -> Result<Response<pb::SetTenantLimitsResponse>, Status> {
-        caller(&request)?;
-        let decode::SetLimits { tenant, limits } = decode::set_tenant_limits(request.into_inner())?;
+        _: Principal,
+        SetLimits { tenant, limits }: SetLimits,
+    ) -> Result<pb::SetTenantLimitsResponse, Status> {
         self.engine.capacity.check_tenant(&tenant)?;
         let in_force = self.engine.capacity.set_limits(tenant, limits).await?;
-        Ok(Response::new(pb::SetTenantLimitsResponse { in_force: in_force.to_field() }))
+        Ok(pb::SetTenantLimitsResponse { in_force: in_force.to_field() })
     }
 
-    async fn delete_tenant(
-        &self,
-        request: Request<pb::DeleteTenantRequest>,
-    ) -> Result<Response<pb::DeleteTenantResponse>, Status> {
-        let caller = caller(&request)?;
-        let tenant = decode::delete_tenant(request.into_inner())?;
+    async fn delete_tenant(&self, caller: Principal, tenant: TenantId) -> Result<pb::DeleteTenantResponse, Status> {
         let deletion = self.engine.sessions.delete_tenant(tenant, caller.subject).await?;
         self.auth.reload_keys().await;
-        Ok(Response::new(pb::DeleteTenantResponse { deletion: deletion.to_field() }))
+        Ok(pb::DeleteTenantResponse { deletion: deletion.to_field() })
     }
 
     async fn get_tenant_deletion(
         &self,
-        request: Request<pb::GetTenantDeletionRequest>,
-    ) -> Result<Response<pb::GetTenantDeletionResponse>, Status> {
-        let caller = caller(&request)?;
-        let wanted = decode::get_tenant_deletion(request.into_inner())?;
+        caller: Principal,
+        wanted: Option<TenantId>,
+    ) -> Result<pb::GetTenantDeletionResponse, Status> {
         let tenant = tenant_of(&caller, wanted)?;
-        let deletion = self.engine.store().erasure(&tenant).await?;
-        Ok(Response::new(pb::GetTenantDeletionResponse { deletion: deletion.to_field() }))
+        let deletion = self.engine.tenant_deletion(&tenant).await?;
+        Ok(pb::GetTenantDeletionResponse { deletion: deletion.to_field() })
     }
-}
-
-/// The call, for values that only its log line records.
-fn call<T>(request: &Request<T>) -> Option<Arc<Call>> {
-    request.extensions().get().cloned()
 }
 
 messages! {

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tonic::{service::Routes, transport::Server};
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::{connection, gate::Gate, readiness::Readiness};
+use super::{connection, gate::Gate, middleware::With, readiness::Readiness};
 use crate::{config::ServerConfig, telemetry::Telemetry};
 
 /// Longer than a process runs.
@@ -57,7 +57,7 @@ pub async fn serve(
     let served = Server::builder()
         .accept_http1(true)
         // Health checks are answered with the reason for not being ready, as on the API port.
-        .layer(explains)
+        .layer(With(explains))
         .add_routes(Routes::from(pages).add_service(health))
         .serve_with_incoming_shutdown(incoming, stop)
         .await;

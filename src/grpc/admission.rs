@@ -5,23 +5,21 @@
 //! streams, whose callers have no credential, have a small separate pool of slots.
 
 use std::{
-    pin::Pin,
+    future::ready,
     sync::{Arc, LazyLock},
-    task::{Context, Poll},
     time::Duration,
 };
 
 use http::{Request, Response};
-use http_body::{Body as _, Frame, SizeHint};
-use prost::bytes::Bytes;
+use http_body::Body as _;
 use tokio::time::Instant;
 use tonic::{Status, body::Body};
-use tower::{Layer, Service};
 
 use super::{
     access,
     connection::Peer,
     guard::KeysRead,
+    middleware::{Answer, Middleware, Next, holding, take_ready},
     rejection::Rejection,
     status::{self, Overloaded},
     tenant_pool::{PoolPermit, TenantPool},
@@ -29,7 +27,7 @@ use super::{
 };
 use crate::{
     config::{Config, ServerConfig},
-    model::{Access, Principal, TenantId},
+    model::{Principal, TenantId},
     store::{AdmittedAt, NewRequest},
     turn::Engine,
 };
@@ -76,7 +74,7 @@ impl Admission {
 
     /// Whether a call must be rejected because its tenant is being deleted, as far as this replica knows.
     fn is_tenant_being_deleted(&self, caller: &Principal, path: &str) -> bool {
-        !is_operator_call(caller, path) && self.engine.capacity.quotas.is_deleted(&caller.tenant)
+        !access::is_operator_call(caller, path) && self.engine.capacity.quotas().is_deleted(&caller.tenant)
     }
 
     fn admit(&self, caller: &Principal, path: &str) -> Result<AdmissionSlots, Rejection> {
@@ -85,7 +83,7 @@ impl Admission {
         if !quotas.last_read().is_recent() {
             return Err(status::not_up_to_date().into());
         }
-        let operates = is_operator_call(caller, path);
+        let operates = access::is_operator_call(caller, path);
         if self.is_tenant_being_deleted(caller, path) {
             return Err(status::tenant_being_deleted(tenant).into());
         }
@@ -136,7 +134,7 @@ impl Admission {
         }
         let AdmissionSlots { request, stream, new: _ } = admittance;
         answer.map(|body| match stream {
-            Some(place) => Body::new(BodyWithSlot { body, _place: place }),
+            Some(place) => holding(body, place),
             None => self.unread.hold(body, request),
         })
     }
@@ -151,123 +149,43 @@ struct AdmissionSlots {
     new: Option<Arc<NewRequest>>,
 }
 
-impl<S> Layer<S> for Admission {
-    type Service = AdmissionService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        AdmissionService { inner, admission: self.clone() }
-    }
-}
-
-/// A service with admission control.
-#[derive(Debug, Clone)]
-pub struct AdmissionService<S> {
-    inner: S,
-    admission: Admission,
-}
-
-impl<S, Q> Service<Request<Q>> for AdmissionService<S>
-where
-    S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-    Q: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
+impl<Q: Send + 'static> Middleware<Q> for Admission {
+    fn handle<N: Next<Q>>(&self, request: Request<Q>, next: &mut N) -> Answer<N::Error> {
         // The guard lets only health checks through without a caller.
-        let Some(caller) = request.extensions().get::<Principal>() else {
-            return self.health(request);
+        let Some(caller) = request.extensions().get::<Principal>().cloned() else {
+            return self.health(request, next);
         };
         let keys_read = request.extensions().get::<KeysRead>().copied();
-        let admission = self.admission.clone();
-        if admission.is_tenant_being_deleted(caller, request.uri().path()) {
-            let caller = caller.clone();
-            let clone = self.inner.clone();
-            let mut inner = std::mem::replace(&mut self.inner, clone);
-            return Box::pin(async move {
-                let quotas = &admission.engine.capacity.quotas;
-                quotas.is_still_deleted(&caller.tenant).await;
-                let admitted_at = admission.known_at(keys_read);
-                match admission.admit(&caller, request.uri().path()) {
-                    Ok(admittance) => {
-                        let answer = admitted_at.scope(inner.call(request));
-                        admission.call_admitted(answer, admittance).await
-                    }
-                    Err(refusal) => Ok(refusal.into_response()),
-                }
-            });
-        }
-        let admitted_at = admission.known_at(keys_read);
-        match admission.admit(caller, request.uri().path()) {
-            Ok(admittance) => {
-                let answer = admitted_at.scope(self.inner.call(request));
-                Box::pin(async move { admission.call_admitted(answer, admittance).await })
-            }
-            Err(refusal) => Box::pin(std::future::ready(Ok(refusal.into_response()))),
-        }
-    }
-}
-
-/// Whether an operator calls the admin API, which acts on other tenants.
-fn is_operator_call(caller: &Principal, path: &str) -> bool {
-    caller.access == Access::Operator && path.starts_with(access::ADMIN_SERVICE_PREFIX)
-}
-
-impl<S> AdmissionService<S> {
-    /// Handles a call of the health service.
-    fn health<Q>(&mut self, request: Request<Q>) -> <Self as Service<Request<Q>>>::Future
-    where
-        S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
-        S::Future: Send + 'static,
-        S::Error: Send + 'static,
-        Q: Send + 'static,
-    {
-        if request.uri().path() != WATCH_HEALTH {
-            return Box::pin(self.inner.call(request));
-        }
-        let Some(place) = self.admission.health_streams.try_acquire(&HEALTH_TENANT) else {
-            return Box::pin(std::future::ready(Ok(Overloaded::response())));
-        };
-        let peer = request.extensions().get::<Peer>();
-        let on_connection = peer.map(Peer::begin_health_stream);
-        let answer = self.inner.call(request);
+        let admission = self.clone();
+        let mut next = take_ready(next);
         Box::pin(async move {
-            let streamed = |body| Body::new(BodyWithSlot { body, _place: (place, on_connection) });
-            Ok(answer.await?.map(streamed))
+            if admission.is_tenant_being_deleted(&caller, request.uri().path()) {
+                admission.engine.capacity.quotas().is_still_deleted(&caller.tenant).await;
+            }
+            let admitted_at = admission.known_at(keys_read);
+            match admission.admit(&caller, request.uri().path()) {
+                Ok(admittance) => {
+                    let answer = admitted_at.scope(next.call(request));
+                    admission.call_admitted(answer, admittance).await
+                }
+                Err(refusal) => Ok(refusal.into_response()),
+            }
         })
     }
 }
 
-/// The body of an open stream, with its slot.
-struct BodyWithSlot<T> {
-    body: Body,
-    _place: T,
-}
-
-impl<T: Unpin> http_body::Body for BodyWithSlot<T> {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl Admission {
+    /// Handles a call of the health service.
+    fn health<Q, N: Next<Q>>(&self, request: Request<Q>, next: &mut N) -> Answer<N::Error> {
+        if request.uri().path() != WATCH_HEALTH {
+            return Box::pin(next.call(request));
+        }
+        let Some(place) = self.health_streams.try_acquire(&HEALTH_TENANT) else {
+            return Box::pin(ready(Ok(Overloaded::response())));
+        };
+        let peer = request.extensions().get::<Peer>();
+        let on_connection = peer.map(Peer::begin_health_stream);
+        let answer = next.call(request);
+        Box::pin(async move { Ok(answer.await?.map(|body| holding(body, (place, on_connection)))) })
     }
 }

@@ -8,14 +8,15 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     body_end::BodyEnd,
-    caller::tenant,
+    caller::caller,
     decode::{self, GetBlob},
+    handler,
     status::{idempotency_mismatch, upload_interrupted, upload_too_slow},
 };
 use crate::{
     codec::field::{Field as _, messages},
     config::BlobsConfig,
-    model::TenantId,
+    model::{Principal, TenantId},
     pb::{self, blob_service_server::BlobService, get_blob_response::Data},
     store::{Reach, blob::Blob},
     turn::{Engine, Error, session::upload::Piece},
@@ -47,7 +48,7 @@ impl BlobService for Blobs {
         &self,
         request: Request<Streaming<pb::PutBlobRequest>>,
     ) -> Result<Response<pb::PutBlobResponse>, Status> {
-        let tenant = tenant(&request)?;
+        let tenant = caller(&request)?.tenant;
         let ended = request.extensions().get::<BodyEnd>().cloned().unwrap_or_default();
         let mut messages = request.into_inner();
         let BlobsConfig { upload_idle_timeout, upload_timeout, .. } = self.engine.prompts.rules.blobs;
@@ -68,8 +69,7 @@ impl BlobService for Blobs {
     }
 
     async fn get_blob(&self, request: Request<pb::GetBlobRequest>) -> Result<Response<Self::GetBlobStream>, Status> {
-        let tenant = tenant(&request)?;
-        let wanted = decode::get_blob(request.into_inner())?;
+        let (Principal { tenant, .. }, wanted) = handler::accept(&self.engine, request).await?;
         let found = self.engine.store().blob(&tenant, &wanted.blob).await?;
         let blob = found.ok_or_else(|| Error::BlobNotFound(wanted.blob.clone()))?;
         let end = wanted.within(blob.bytes)?;

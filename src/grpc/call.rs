@@ -6,22 +6,21 @@
 
 use std::{
     borrow::Cow,
-    pin::Pin,
     sync::{Arc, OnceLock},
-    task::{Context, Poll},
 };
 
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body::{Frame, SizeHint};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
 use prost::bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Code, Status, body::Body};
 use tonic_types::StatusExt as _;
-use tower::{Layer, Service};
 
 use super::{
     access::{self, Method},
     connection::{OpenCall, Peer},
+    middleware::{Answer, Middleware, Next},
     rejection_log::{CALLS, RejectionLog},
     request_id::{self, MAX_REQUEST_ID_CHARS, REQUEST_ID},
     status::Overloaded,
@@ -151,29 +150,13 @@ impl Call {
     /// status, or what was wrong with the credential of an unauthenticated caller. Returns `None` for other
     /// statuses.
     fn rejection(&self, status: &Status) -> Option<String> {
-        match status.code() {
-            Code::Unauthenticated => {
-                Some(self.denied.get().map_or("unauthenticated", |denied| denied.name()).to_owned())
-            }
-            Code::PermissionDenied | Code::ResourceExhausted | Code::Unavailable => Some(
-                status
-                    .get_details_error_info()
-                    .map_or_else(|| code_name(status.code()).to_lowercase(), |info| info.reason.to_lowercase()),
-            ),
-            Code::Ok
-            | Code::Cancelled
-            | Code::Unknown
-            | Code::InvalidArgument
-            | Code::DeadlineExceeded
-            | Code::NotFound
-            | Code::AlreadyExists
-            | Code::FailedPrecondition
-            | Code::Aborted
-            | Code::OutOfRange
-            | Code::Unimplemented
-            | Code::Internal
-            | Code::DataLoss => None,
+        let code = status.code();
+        if code == Code::Unauthenticated {
+            return Some(self.denied.get().map_or("unauthenticated", |denied| denied.name()).to_owned());
         }
+        let depends = matches!(code, Code::PermissionDenied | Code::ResourceExhausted | Code::Unavailable);
+        let reason = || status.get_details_error_info().map(|info| info.reason.to_lowercase());
+        depends.then(|| reason().unwrap_or_else(|| code_name(code).to_lowercase()))
     }
 
     /// Whether the call is audited. Returns `None` for a call that is not an RPC of this API and was not
@@ -208,15 +191,15 @@ fn note(place: &OnceLock<String>, id: &str) {
 
 /// Records and logs calls.
 #[derive(Debug, Clone)]
-pub struct CallLogLayer {
+pub struct CallLog {
     metrics: Metrics,
     traces: Traces,
     overload: Arc<RejectionLog>,
     unauthenticated: Arc<RejectionLog>,
 }
 
-impl CallLogLayer {
-    /// Creates the layer. Calls are counted in `metrics`, and their spans made in `traces`.
+impl CallLog {
+    /// Calls are counted in `metrics`, and their spans made in `traces`.
     pub fn new(metrics: Metrics, traces: Traces) -> Self {
         Self {
             metrics,
@@ -227,44 +210,15 @@ impl CallLogLayer {
     }
 }
 
-impl<S> Layer<S> for CallLogLayer {
-    type Service = CallLogService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        CallLogService { inner, calls: self.clone() }
-    }
-}
-
-/// A service that records its calls.
-#[derive(Debug, Clone)]
-pub struct CallLogService<S> {
-    inner: S,
-    calls: CallLogLayer,
-}
-
-impl<S, Q> Service<Request<Q>> for CallLogService<S>
-where
-    S: Service<Request<Q>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+impl<Q> Middleware<Q> for CallLog {
+    fn handle<N: Next<Q>>(&self, mut request: Request<Q>, next: &mut N) -> Answer<N::Error> {
         let call = Arc::new(Call::of(&request));
         request.extensions_mut().insert(Arc::clone(&call));
-        let caller = self.calls.traces.of_caller(request.headers());
-        let line = CallLogLine::new(call, &caller, &self.calls);
+        let caller = self.traces.of_caller(request.headers());
+        let mut line = CallLogLine::new(call, &caller, self);
         let trace = line.trace(caller);
-        let answer = self.inner.call(request);
+        let answer = next.call(request);
         let doing = request_id::scope(line.call.id.clone(), async move {
-            let mut line = line;
             let mut answer = answer.await?;
             if let Some((name, value)) = Trace::current().traceparent() {
                 answer.headers_mut().insert(name, value);
@@ -273,7 +227,7 @@ where
                 answer.headers_mut().insert(REQUEST_ID, id);
             }
             line.record_response(&answer);
-            Ok(answer.map(|inner| Body::new(Ending { inner, line })))
+            Ok(answer.map(|body| Body::new(body.map_frame(move |frame| line.record_trailers(frame)))))
         });
         Box::pin(trace.scope(doing))
     }
@@ -302,7 +256,7 @@ struct CallLogLine {
 }
 
 impl CallLogLine {
-    fn new(call: Arc<Call>, caller: &Trace, calls: &CallLogLayer) -> Self {
+    fn new(call: Arc<Call>, caller: &Trace, calls: &CallLog) -> Self {
         let method = call.known_method();
         calls.metrics.rpc_started(method);
         let is_probe = method.is_some_and(|method| HEALTH.contains(&method));
@@ -342,6 +296,14 @@ impl CallLogLine {
         }
     }
 
+    /// Records the status of a response that has it after its body.
+    fn record_trailers(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        if let Some(trailers) = frame.trailers_ref() {
+            self.record_headers(trailers);
+        }
+        frame
+    }
+
     fn record_status(&mut self, status: &Status) {
         self.code = Some(status.code());
         if let Some(reason) = self.call.rejection(status) {
@@ -375,57 +337,15 @@ impl Drop for CallLogLine {
 
 /// Whether a code counts as an error of the server, by the OpenTelemetry conventions for RPC.
 fn is_fault(code: Code) -> bool {
-    match code {
+    matches!(
+        code,
         Code::Unknown
-        | Code::DeadlineExceeded
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::Unavailable
-        | Code::DataLoss => true,
-        Code::Ok
-        | Code::Cancelled
-        | Code::InvalidArgument
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::PermissionDenied
-        | Code::ResourceExhausted
-        | Code::FailedPrecondition
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Unauthenticated => false,
-    }
-}
-
-/// A response body that records the status from its trailers.
-struct Ending {
-    inner: Body,
-    line: CallLogLine,
-}
-
-impl http_body::Body for Ending {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(trailers) = frame.trailers_ref()
-        {
-            self.line.record_headers(trailers);
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
 }
 
 /// The code as the OpenTelemetry conventions for RPC spell it.

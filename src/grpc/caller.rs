@@ -1,12 +1,9 @@
-//! Identifies the caller of a request and the tenant whose data it is about.
+//! Identifies the caller of a request.
 
 use std::sync::Arc;
 
 use super::{call::Call, status};
-use crate::{
-    model::{Principal, TenantId},
-    pb::RequestIds,
-};
+use crate::{model::Principal, pb::RequestIds};
 
 /// The caller, which the guard added to the request. Returns UNAUTHENTICATED if there is none. Also records
 /// in the call's log line what the request is about.
@@ -23,9 +20,4 @@ pub(super) fn caller<T: RequestIds>(request: &tonic::Request<T>) -> Result<Princ
         }
     }
     Ok(caller)
-}
-
-/// The tenant whose data a request is about.
-pub(super) fn tenant<T: RequestIds>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
-    caller(request).map(|caller| caller.tenant)
 }

@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::{either::Either, sync::WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use super::{
@@ -302,6 +302,9 @@ impl ConnectionChecks {
     }
 }
 
+/// The bytes of a connection, in plain text or TLS.
+type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
 /// A connection being served.
 #[derive(Debug)]
 pub struct Connection {
@@ -309,12 +312,6 @@ pub struct Connection {
     peer: Peer,
     watch: ConnectionChecks,
     inactivity: InactivityTimer,
-}
-
-#[derive(Debug)]
-enum Stream {
-    Plain(TcpStream),
-    Encrypted(Box<TlsStream<TcpStream>>),
 }
 
 /// The timer that closes a connection on which nothing happens.
@@ -329,28 +326,25 @@ struct InactivityTimer {
 
 impl Connection {
     fn plain(stream: TcpStream, watch: ConnectionChecks) -> Self {
-        let peer = Peer {
-            address: stream.peer_addr().ok(),
-            certificate: None,
-            calls: Arc::default(),
-            stranger: Arc::clone(&watch.stranger),
-        };
-        Self::new(Stream::Plain(stream), peer, watch)
+        let address = stream.peer_addr().ok();
+        Self::new(Either::Left(stream), address, None, watch)
     }
 
     fn encrypted(stream: TlsStream<TcpStream>, watch: ConnectionChecks) -> Self {
         let (socket, session) = stream.get_ref();
+        let address = socket.peer_addr().ok();
         let certificates = session.peer_certificates().unwrap_or_default();
-        let peer = Peer {
-            address: socket.peer_addr().ok(),
-            certificate: certificates.first().map(|first| Arc::from(first.as_ref())),
-            calls: Arc::default(),
-            stranger: Arc::clone(&watch.stranger),
-        };
-        Self::new(Stream::Encrypted(Box::new(stream)), peer, watch)
+        let certificate = certificates.first().map(|first| Arc::from(first.as_ref()));
+        Self::new(Either::Right(Box::new(stream)), address, certificate, watch)
     }
 
-    fn new(stream: Stream, peer: Peer, watch: ConnectionChecks) -> Self {
+    fn new(
+        stream: Stream,
+        address: Option<SocketAddr>,
+        certificate: Option<Arc<[u8]>>,
+        watch: ConnectionChecks,
+    ) -> Self {
+        let peer = Peer { address, certificate, calls: Arc::default(), stranger: Arc::clone(&watch.stranger) };
         let silence = InactivityTimer { missing: PREFACE, calls: 0, until: Box::pin(sleep(watch.handshake_timeout)) };
         Self { stream, peer, watch, inactivity: silence }
     }
@@ -416,10 +410,7 @@ impl AsyncRead for Connection {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        let read = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         match read {
             Poll::Ready(Ok(())) => Poll::Ready(self.on_received(&buffer.filled()[before..])),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -430,10 +421,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
-        };
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.on_written(written)
     }
 
@@ -442,32 +430,20 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        };
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.on_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.stream {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Encrypted(stream) => stream.is_write_vectored(),
-        }
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_flush(context),
-        }
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

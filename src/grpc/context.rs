@@ -2,21 +2,30 @@
 
 use std::sync::Arc;
 
-use prost::Message as _;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
-use super::{caller::tenant, counts, decode, page_budget::PageBudget, page_token, prompt, stats, stats_text};
+use super::{
+    counts,
+    decode::{GetContextStats, ListOfSession},
+    handler::service,
+    pager::Pager,
+    prompt, stats, stats_text,
+};
 use crate::{
     codec::{self, field::Field as _},
-    model::{CompactionId, SessionKey, UsageReceipt},
+    model::{
+        CompactionId, Principal, SessionKey, UsageReceipt,
+        command::{
+            Compact, CountTokens, PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs,
+            RevertCompaction,
+        },
+    },
     pb::{self, context_service_server::ContextService},
     turn::Engine,
 };
 
 /// Compactions per database read. A page takes as many reads as it needs.
 const COMPACTIONS_PER_READ: u32 = 16;
-/// Name of the list in its page tokens.
-const COMPACTIONS: &str = "ListCompactions";
 
 /// ContextService on top of an engine.
 #[derive(Debug, Clone)]
@@ -24,154 +33,134 @@ pub struct Contexts {
     engine: Arc<Engine>,
 }
 
+service! {
+    ContextService for Contexts {
+        get_context_stats: GetContextStatsRequest,
+        compact: CompactRequest,
+        prune_tool_outputs: PruneToolOutputsRequest,
+        restore_tool_outputs: RestoreToolOutputsRequest,
+        prepare_context: PrepareContextRequest,
+        render_context: RenderContextRequest,
+        count_tokens: CountTokensRequest,
+        list_compactions: ListCompactionsRequest,
+        revert_compaction: RevertCompactionRequest,
+        record_usage: RecordUsageRequest,
+    }
+}
+
 impl Contexts {
     /// Creates the service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
-}
 
-#[tonic::async_trait]
-impl ContextService for Contexts {
     async fn get_context_stats(
         &self,
-        request: Request<pb::GetContextStatsRequest>,
-    ) -> Result<Response<pb::GetContextStatsResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let decode::GetContextStats { session, model, as_text } = decode::get_context_stats(request.into_inner())?;
-        let key = SessionKey::new(tenant, session);
+        caller: Principal,
+        GetContextStats { session, model, as_text }: GetContextStats,
+    ) -> Result<pb::GetContextStatsResponse, Status> {
+        let key = SessionKey::new(caller.tenant, session);
         let found = self.engine.prompts.context_stats(&key, model.as_deref()).await?;
         let stats = stats::to_pb(&found, &key.session);
         let text = if as_text { stats_text::text(&stats, found.budget.assumed) } else { String::new() };
-        Ok(Response::new(pb::GetContextStatsResponse { stats: Some(stats), text }))
+        Ok(pb::GetContextStatsResponse { stats: Some(stats), text })
     }
 
-    async fn compact(&self, request: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::compact(request.into_inner())?;
+    async fn compact(&self, caller: Principal, command: Compact) -> Result<pb::CompactResponse, Status> {
         let session = command.session.clone();
-        let compaction = self.engine.sessions.compact(tenant, command).await?;
-        let compaction = Some(codec::compaction::to_pb(&compaction, &session));
-        Ok(Response::new(pb::CompactResponse { compaction }))
+        let compaction = self.engine.sessions.compact(caller.tenant, command).await?;
+        Ok(pb::CompactResponse { compaction: Some(codec::compaction::to_pb(&compaction, &session)) })
     }
 
     async fn prune_tool_outputs(
         &self,
-        request: Request<pb::PruneToolOutputsRequest>,
-    ) -> Result<Response<pb::PruneToolOutputsResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::prune_tool_outputs(request.into_inner())?;
-        let report = self.engine.sessions.prune_tool_outputs(tenant, command).await?;
-        Ok(Response::new(pb::PruneToolOutputsResponse { report: report.to_field() }))
+        caller: Principal,
+        command: PruneToolOutputs,
+    ) -> Result<pb::PruneToolOutputsResponse, Status> {
+        let report = self.engine.sessions.prune_tool_outputs(caller.tenant, command).await?;
+        Ok(pb::PruneToolOutputsResponse { report: report.to_field() })
     }
 
     async fn restore_tool_outputs(
         &self,
-        request: Request<pb::RestoreToolOutputsRequest>,
-    ) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::restore_tool_outputs(request.into_inner())?;
-        let restored = self.engine.sessions.restore_tool_outputs(tenant, command).await?;
+        caller: Principal,
+        command: RestoreToolOutputs,
+    ) -> Result<pb::RestoreToolOutputsResponse, Status> {
+        let restored = self.engine.sessions.restore_tool_outputs(caller.tenant, command).await?;
         let pb::ContextRestored { pruned_at_seq: _, call_ids, tokens_restored } = restored.to_field();
-        Ok(Response::new(pb::RestoreToolOutputsResponse { call_ids, tokens_restored }))
+        Ok(pb::RestoreToolOutputsResponse { call_ids, tokens_restored })
     }
 
     async fn prepare_context(
         &self,
-        request: Request<pb::PrepareContextRequest>,
-    ) -> Result<Response<pb::PrepareContextResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::prepare_context(request.into_inner())?;
-        let key = SessionKey::new(tenant.clone(), command.session.clone());
-        let (rendered, report) = self.engine.sessions.prepare_context(tenant, command).await?;
+        caller: Principal,
+        command: PrepareContext,
+    ) -> Result<pb::PrepareContextResponse, Status> {
+        let key = SessionKey::new(caller.tenant.clone(), command.session.clone());
+        let (rendered, report) = self.engine.sessions.prepare_context(caller.tenant, command).await?;
         let report = Some(codec::ledger::prepare_report_to_pb(&report, &key.session));
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
-        Ok(Response::new(pb::PrepareContextResponse { prompt: Some(prompt), report }))
+        Ok(pb::PrepareContextResponse { prompt: Some(prompt), report })
     }
 
     async fn render_context(
         &self,
-        request: Request<pb::RenderContextRequest>,
-    ) -> Result<Response<pb::RenderContextResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::render_context(request.into_inner())?;
-        let key = SessionKey::new(tenant.clone(), command.session.clone());
-        let rendered = self.engine.prompts.render(tenant, command).await?;
+        caller: Principal,
+        command: RenderContext,
+    ) -> Result<pb::RenderContextResponse, Status> {
+        let key = SessionKey::new(caller.tenant.clone(), command.session.clone());
+        let rendered = self.engine.prompts.render(caller.tenant, command).await?;
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
-        Ok(Response::new(pb::RenderContextResponse { prompt: Some(prompt) }))
+        Ok(pb::RenderContextResponse { prompt: Some(prompt) })
     }
 
-    async fn count_tokens(
-        &self,
-        request: Request<pb::CountTokensRequest>,
-    ) -> Result<Response<pb::CountTokensResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let request = request.into_inner();
-        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_messages(&request.messages)).await?;
-        let command = decode::count_tokens(request, stored)?;
-        let counts = self.engine.prompts.count_tokens(tenant, command).await?;
-        Ok(Response::new(counts::counts(&counts)))
+    async fn count_tokens(&self, caller: Principal, command: CountTokens) -> Result<pb::CountTokensResponse, Status> {
+        let counts = self.engine.prompts.count_tokens(caller.tenant, command).await?;
+        Ok(counts::counts(&counts))
     }
 
     async fn list_compactions(
         &self,
-        request: Request<pb::ListCompactionsRequest>,
-    ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let decode::ListCompactions { session, page } = decode::list_compactions(request.into_inner())?;
-        let key = SessionKey::new(tenant, session);
-        let filter = format!("{}/{}", key.tenant, key.session);
-        let token = page.token.map(|token| page_token::decode(&token, COMPACTIONS, &filter)).transpose()?;
-        let before = token.map(CompactionId::new);
-        let mut compactions = Vec::new();
-        let mut last = before;
-        let mut room = PageBudget::default();
-        let batch = COMPACTIONS_PER_READ.min(page.size.saturating_add(1));
-        let more = 'page: loop {
-            let read = self.engine.prompts.compactions(&key, last.as_ref(), batch).await?;
-            for compaction in &read {
-                let shown = codec::compaction::to_pb(compaction, &key.session);
-                if compactions.len() == page.size as usize || !room.try_reserve(shown.encoded_len()) {
-                    break 'page true;
+        caller: Principal,
+        ListOfSession { session, page }: ListOfSession,
+    ) -> Result<pb::ListCompactionsResponse, Status> {
+        let key = SessionKey::new(caller.tenant, session);
+        let mut page: Pager<String, _> =
+            Pager::new("ListCompactions", format!("{}/{}", key.tenant, key.session), page)?;
+        while let Some(most) = page.next_read(COMPACTIONS_PER_READ) {
+            let before = page.position.clone().map(CompactionId::new);
+            let read = self.engine.prompts.compactions(&key, before.as_ref(), most).await?;
+            let has_more = read.len() == most as usize;
+            for compaction in page.take(read, has_more) {
+                if !page.push(compaction.id.to_field(), codec::compaction::to_pb(&compaction, &key.session)) {
+                    break;
                 }
-                last.clone_from(&compaction.id);
-                compactions.push(shown);
             }
-            if read.len() < batch as usize {
-                break false;
-            }
-        };
-        let last = last.filter(|_| more);
-        let next_page_token = last.map(|id| page_token::encode(COMPACTIONS, &filter, id.as_str())).unwrap_or_default();
-        Ok(Response::new(pb::ListCompactionsResponse { compactions, next_page_token }))
+        }
+        let (compactions, next_page_token) = page.finish();
+        Ok(pb::ListCompactionsResponse { compactions, next_page_token })
     }
 
     async fn revert_compaction(
         &self,
-        request: Request<pb::RevertCompactionRequest>,
-    ) -> Result<Response<pb::RevertCompactionResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::revert_compaction(request.into_inner())?;
+        caller: Principal,
+        command: RevertCompaction,
+    ) -> Result<pb::RevertCompactionResponse, Status> {
         let session = command.session.clone();
-        let (compaction, size) = self.engine.sessions.revert_compaction(tenant, command).await?;
-        Ok(Response::new(pb::RevertCompactionResponse {
+        let (compaction, size) = self.engine.sessions.revert_compaction(caller.tenant, command).await?;
+        Ok(pb::RevertCompactionResponse {
             compaction: Some(codec::compaction::to_pb(&compaction, &session)),
             context_tokens: size.to_field(),
-        }))
+        })
     }
 
-    async fn record_usage(
-        &self,
-        request: Request<pb::RecordUsageRequest>,
-    ) -> Result<Response<pb::RecordUsageResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::record_usage(request.into_inner())?;
-        let (UsageReceipt { estimate, size }, calibration_ratio) =
-            self.engine.sessions.record_usage(tenant, command).await?;
-        Ok(Response::new(pb::RecordUsageResponse {
+    async fn record_usage(&self, caller: Principal, command: RecordUsage) -> Result<pb::RecordUsageResponse, Status> {
+        let recorded = self.engine.sessions.record_usage(caller.tenant, command).await?;
+        let (UsageReceipt { estimate, size }, calibration_ratio) = recorded;
+        Ok(pb::RecordUsageResponse {
             estimate: estimate.to_field(),
             calibration_ratio,
             context_tokens: size.to_field(),
-        }))
+        })
     }
 }

@@ -2,64 +2,36 @@
 //! return CANCELLED without details, and would let a stream that began in time continue. Work that has begun
 //! continues: a turn belongs to the server, not to the call.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::body::Body;
-use tower::{Layer, Service};
 
-use super::{early_end_body::EarlyEndBody, status};
+use super::{
+    early_end_body::EarlyEndBody,
+    middleware::{Answer, Middleware, Next},
+    status,
+};
 
 /// The header with the caller's timeout.
 const HEADER: &str = "grpc-timeout";
 /// Maximum number of digits in that header, by the gRPC protocol.
 const MAX_TIMEOUT_DIGITS: usize = 8;
 
-/// The layer that ends calls at their deadline.
+/// Ends calls at their deadline.
 #[derive(Debug, Clone, Copy)]
-pub struct DeadlineLayer;
+pub struct Deadline;
 
-impl<S> Layer<S> for DeadlineLayer {
-    type Service = DeadlineService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        DeadlineService { inner }
-    }
-}
-
-/// A service that ends calls at their deadline.
-#[derive(Debug, Clone)]
-pub struct DeadlineService<S> {
-    inner: S,
-}
-
-impl<S, Q> Service<Request<Q>> for DeadlineService<S>
-where
-    S: Service<Request<Q>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+impl<Q> Middleware<Q> for Deadline {
+    fn handle<N: Next<Q>>(&self, mut request: Request<Q>, next: &mut N) -> Answer<N::Error> {
         let Some(patience) = parse_timeout(request.headers()) else {
-            return Box::pin(self.inner.call(request));
+            return Box::pin(next.call(request));
         };
         // The framework sets its own timer after this one, so this one fires first.
         let deadline = Instant::now() + patience;
         request.extensions_mut().insert(CallDeadline(deadline));
-        let answer = self.inner.call(request);
+        let answer = next.call(request);
         Box::pin(async move {
             match timeout_at(deadline, answer).await {
                 Ok(answer) => Ok(answer?.map(|inner| {
@@ -108,15 +80,17 @@ fn parse_timeout(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use std::{convert::Infallible, future::pending};
 
+    use http::Response;
     use http_body::Frame;
     use http_body_util::BodyExt as _;
     use prost::bytes::Bytes;
     use tokio_stream::StreamExt as _;
     use tonic::{Code, Status};
     use tonic_types::StatusExt as _;
-    use tower::{ServiceExt as _, service_fn};
+    use tower::{Layer as _, ServiceExt as _, service_fn};
 
     use super::*;
+    use crate::grpc::middleware::With;
 
     fn asked(timeout: &str) -> Request<()> {
         Request::builder().header(HEADER, timeout).body(()).unwrap()
@@ -135,7 +109,7 @@ mod tests {
     async fn a_unary_call_past_its_deadline_gets_the_documented_status() {
         let silent = service_fn(|_: Request<()>| pending::<Result<Response<Body>, Infallible>>());
         let begun = Instant::now();
-        let response = DeadlineLayer.layer(silent).oneshot(asked("20m")).await.unwrap();
+        let response = With(Deadline).layer(silent).oneshot(asked("20m")).await.unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(20));
         check_refused(response.headers());
     }
@@ -148,7 +122,7 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Body::new(http_body_util::StreamBody::new(stream))))
         });
         let begun = Instant::now();
-        let response = DeadlineLayer.layer(answering).oneshot(asked("20m")).await.unwrap();
+        let response = With(Deadline).layer(answering).oneshot(asked("20m")).await.unwrap();
         assert!(Status::from_header_map(response.headers()).is_none());
         let mut body = response.into_body();
         assert!(body.frame().await.unwrap().unwrap().is_data());

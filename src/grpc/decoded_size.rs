@@ -8,6 +8,7 @@ use std::{
     sync::LazyLock,
 };
 
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 
 use crate::codec::description::DESCRIPTOR_POOL;
@@ -106,38 +107,23 @@ impl Requests {
     /// The size of a field within its message, and what each occurrence adds.
     fn field(&mut self, field: &FieldDescriptor) -> (usize, Field) {
         let is_repeated = field.cardinality() == Cardinality::Repeated;
-        match field.kind() {
-            Kind::Message(message) => {
-                let shape = self.shape(&message);
-                // Zero while the shape is under construction.
-                let inline = self.shapes[shape].size;
-                let is_apart = is_repeated || inline == 0;
-                let inline = match (is_repeated, is_apart) {
-                    (true, _) => LIST,
-                    (false, true) => WORD,
-                    (false, false) => inline,
-                };
-                (inline, Field::Message { shape, is_apart })
-            }
-            Kind::String | Kind::Bytes => (LIST, Field::Bytes { is_repeated }),
-            Kind::Double
-            | Kind::Float
-            | Kind::Int32
-            | Kind::Int64
-            | Kind::Uint32
-            | Kind::Uint64
-            | Kind::Sint32
-            | Kind::Sint64
-            | Kind::Fixed32
-            | Kind::Fixed64
-            | Kind::Sfixed32
-            | Kind::Sfixed64
-            | Kind::Bool
-            | Kind::Enum(_) => {
-                let inline = if is_repeated { LIST } else { WORD };
-                (inline, Field::Number { is_repeated })
-            }
+        let kind = field.kind();
+        if let Kind::Message(message) = kind {
+            let shape = self.shape(&message);
+            // Zero while the shape is under construction.
+            let inline = self.shapes[shape].size;
+            let is_apart = is_repeated || inline == 0;
+            let inline = match (is_repeated, is_apart) {
+                (true, _) => LIST,
+                (false, true) => WORD,
+                (false, false) => inline,
+            };
+            return (inline, Field::Message { shape, is_apart });
         }
+        if matches!(kind, Kind::String | Kind::Bytes) {
+            return (LIST, Field::Bytes { is_repeated });
+        }
+        (if is_repeated { LIST } else { WORD }, Field::Number { is_repeated })
     }
 }
 
@@ -197,56 +183,15 @@ impl Walk {
 
 /// Reads a field: its number, and its content if it is length-delimited. Returns `None` if it is malformed.
 fn take_field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Option<&'a [u8]>)> {
-    let key = take_varint(rest)?;
-    let number = u32::try_from(key >> 3).ok()?;
-    match key & 7 {
-        0 => take_varint(rest).map(|_| (number, None)),
-        1 => take(rest, 8).map(|_| (number, None)),
-        2 => {
-            let length = usize::try_from(take_varint(rest)?).ok()?;
-            take(rest, length).map(|content| (number, Some(content)))
-        }
-        3 => skip_group(rest).map(|()| (number, None)),
-        5 => take(rest, 4).map(|_| (number, None)),
-        _ => None,
+    let (number, wire_type) = decode_key(rest).ok()?;
+    if wire_type != WireType::LengthDelimited {
+        skip_field(wire_type, number, rest, DecodeContext::default()).ok()?;
+        return Some((number, None));
     }
-}
-
-/// Skips the rest of a group. Our messages have no groups.
-fn skip_group(rest: &mut &[u8]) -> Option<()> {
-    let mut open = 1_u32;
-    while open > 0 {
-        let key = take_varint(rest)?;
-        match key & 7 {
-            0 => {
-                take_varint(rest)?;
-            }
-            1 => {
-                take(rest, 8)?;
-            }
-            2 => {
-                let length = usize::try_from(take_varint(rest)?).ok()?;
-                take(rest, length)?;
-            }
-            3 => open = open.checked_add(1)?,
-            4 => open -= 1,
-            5 => {
-                take(rest, 4)?;
-            }
-            _ => return None,
-        }
-    }
-    Some(())
-}
-
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(length)?;
+    let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
+    let (content, after) = rest.split_at_checked(length)?;
     *rest = after;
-    Some(taken)
-}
-
-fn take_varint(rest: &mut &[u8]) -> Option<u64> {
-    prost::encoding::decode_varint(rest).ok()
+    Some((number, Some(content)))
 }
 
 #[cfg(test)]

@@ -63,9 +63,8 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         update_time: updated_at.to_field(),
         holder: holder.unwrap_or_default(),
         lease_expire_time: lease_until.to_field(),
-        ..pb::Session::default()
+        ..config.to_field()
     };
-    codec::config::config_into_session(&config, &mut answer);
     if detail == Detail::Brief {
         answer.tools = None;
     }

@@ -1,14 +1,13 @@
 //! Pages of ExportMessages: stored messages in the format of another API, with notes about what the
 //! conversion changed.
 
-use prost::Message as _;
 use tonic::Status;
 
 use super::{
-    decode::{ExportMessages, PageRequest},
+    decode::ExportMessages,
     json_blob,
-    page_budget::{PageBudget, READ_BYTES},
-    page_token,
+    page_budget::READ_BYTES,
+    pager::Pager,
     prompt::{self, MAX_NOTES_BYTES},
 };
 use crate::{
@@ -20,8 +19,6 @@ use crate::{
     turn::{Engine, host::export::Exported},
 };
 
-/// Name of the list in its page tokens.
-const LIST: &str = "ExportMessages";
 /// Messages per database read. A page takes as many reads as it needs.
 const MESSAGES_PER_READ: u32 = 16;
 /// Maximum size in bytes of one exported message within a response.
@@ -34,39 +31,25 @@ pub(super) async fn page(
     key: &SessionKey,
     wanted: ExportMessages,
 ) -> Result<pb::ExportMessagesResponse, Status> {
-    let ExportMessages { session: _, shape, at: seq, page: PageRequest { size, token } } = wanted;
+    let ExportMessages { session: _, shape, at: seq, page } = wanted;
     let filter = format!("{}/{}/{shape:?}/{}", key.tenant, key.session, seq.unwrap_or_default());
-    let mut at = Seq(0);
-    let mut text_calls = CustomCalls::default();
-    if let Some(token) = token {
-        at = page_token::position(&page_token::decode(&token, LIST, &filter)?)?;
-        if shape == PromptFormat::OpenAiResponses {
-            text_calls = engine.prompts.text_calls_before(key, seq, at).await?;
-        }
-    }
-    let mut messages = Vec::new();
-    let mut room = PageBudget::default();
-    let batch = MESSAGES_PER_READ.min(size.saturating_add(1));
-    let more = 'page: loop {
-        let read = engine.store().messages_within(key, View::All, seq, Page::After(at), (batch, READ_BYTES)).await?;
-        for PlacedMessage { place, message } in read.items {
-            if messages.len() == size as usize {
-                break 'page true;
-            }
+    let mut page: Pager<i64, _> = Pager::new("ExportMessages", filter, page)?;
+    let mut text_calls = match page.position {
+        Some(at) if shape == PromptFormat::OpenAiResponses => engine.prompts.text_calls_before(key, seq, Seq(at)).await?,
+        Some(_) | None => CustomCalls::default(),
+    };
+    while let Some(most) = page.next_read(MESSAGES_PER_READ) {
+        let after = Page::After(Seq(page.position.unwrap_or_default()));
+        let read = engine.store().messages_within(key, View::All, seq, after, (most, READ_BYTES)).await?;
+        for PlacedMessage { place, message } in page.take(read.items, read.more) {
             let exported = engine.prompts.exported(key, shape, &message, &text_calls).await?;
-            let shown = to_pb(engine, key, &message, exported).await?;
-            if !room.try_reserve(shown.encoded_len()) {
-                break 'page true;
+            if !page.push(place.0, to_pb(engine, key, &message, exported).await?) {
+                break;
             }
             text_calls.add(&message);
-            at = place;
-            messages.push(shown);
         }
-        if !read.more {
-            break false;
-        }
-    };
-    let next_page_token = page_token::next(more, LIST, &filter, &at.to_string());
+    }
+    let (messages, next_page_token) = page.finish();
     Ok(pb::ExportMessagesResponse { messages, next_page_token })
 }
 

@@ -2,15 +2,18 @@
 //! responses of health checks as a header.
 
 use std::{
-    pin::Pin,
+    future::ready,
     sync::{Arc, PoisonError, RwLock},
-    task::{Context, Poll},
 };
 
 use http::{HeaderName, HeaderValue, Request, Response};
-use tower::{Layer, Service};
+use tonic::body::Body;
 
-use super::{readiness::Readiness, status};
+use super::{
+    middleware::{Answer, Middleware, Next},
+    readiness::Readiness,
+    status,
+};
 
 /// Response header of a health check with the reason why the server is not ready.
 pub const NOT_READY: HeaderName = HeaderName::from_static("contextd-not-ready");
@@ -42,57 +45,27 @@ impl Gate {
     }
 }
 
-impl<S> Layer<S> for Gate {
-    type Service = GateService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        GateService { inner, gate: self.clone() }
-    }
-}
-
-/// A service behind a [`Gate`].
-#[derive(Debug, Clone)]
-pub struct GateService<S> {
-    inner: S,
-    gate: Gate,
-}
-
-impl<S, Q, B> Service<Request<Q>> for GateService<S>
-where
-    S: Service<Request<Q>, Response = Response<B>>,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-    B: Default + Send + 'static,
-{
-    type Response = Response<B>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
+impl<Q> Middleware<Q> for Gate {
+    fn handle<N: Next<Q>>(&self, request: Request<Q>, next: &mut N) -> Answer<N::Error> {
         let path = request.uri().path();
-        match self.gate.readiness() {
+        match self.readiness() {
             Readiness::Closed(closed) if path.starts_with(OUR_SERVICES) => {
-                let refusal = status::not_ready(&closed).into_http();
-                Box::pin(async move { Ok(refusal) })
+                Box::pin(ready(Ok(status::not_ready(&closed).into_http())))
             }
             Readiness::Closed(closed) if path.starts_with(HEALTH) => {
-                with_reason_header(self.inner.call(request), &closed.to_string())
+                with_reason_header(next.call(request), &closed.to_string())
             }
-            Readiness::Unready(why) if path.starts_with(HEALTH) => with_reason_header(self.inner.call(request), &why),
-            Readiness::Ready | Readiness::Unready(_) | Readiness::Closed(_) => Box::pin(self.inner.call(request)),
+            Readiness::Unready(why) if path.starts_with(HEALTH) => with_reason_header(next.call(request), &why),
+            Readiness::Ready | Readiness::Unready(_) | Readiness::Closed(_) => Box::pin(next.call(request)),
         }
     }
 }
 
 /// The response, with the reason in the [`NOT_READY`] header.
-fn with_reason_header<B: 'static, E: 'static>(
-    answer: impl Future<Output = Result<Response<B>, E>> + Send + 'static,
+fn with_reason_header<E: Send + 'static>(
+    answer: impl Future<Output = Result<Response<Body>, E>> + Send + 'static,
     why: &str,
-) -> Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>> {
+) -> Answer<E> {
     let printable = |char: char| {
         if char == ' ' || char.is_ascii_graphic() { char } else { '?' }
     };

@@ -1,22 +1,18 @@
 //! Authenticates and authorizes callers: a layer that passes on only the calls that their caller may make.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use http::{Request, Response, header::AUTHORIZATION, request::Parts};
+use http::{Request, header::AUTHORIZATION, request::Parts};
 use http_body::Body as _;
 use jiff::Timestamp;
 use tonic::{Status, body::Body};
-use tower::{Layer, Service};
 
 use super::{
     access::{self, RequiredAccess},
     call::Call,
     connection::Peer,
     early_end_body::EarlyEndBody,
+    middleware::{Answer, Middleware, Next, take_ready},
     status,
 };
 use crate::{
@@ -33,7 +29,7 @@ const OPEN: &str = "/grpc.health.v1.Health/";
 #[derive(Debug, Clone, Copy)]
 pub struct KeysRead(pub Option<Timestamp>);
 
-/// The layer that checks callers.
+/// Checks callers.
 #[derive(Debug, Clone)]
 pub struct Guard {
     auth: Arc<Auth>,
@@ -46,44 +42,13 @@ impl Guard {
     }
 }
 
-impl<S> Layer<S> for Guard {
-    type Service = GuardService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        GuardService { inner, auth: Arc::clone(&self.auth) }
-    }
-}
-
-/// A service whose callers are checked.
-#[derive(Debug, Clone)]
-pub struct GuardService<S> {
-    inner: S,
-    auth: Arc<Auth>,
-}
-
-impl<S, Q> Service<Request<Q>> for GuardService<S>
-where
-    S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-    Q: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
+impl<Q: Send + 'static> Middleware<Q> for Guard {
+    fn handle<N: Next<Q>>(&self, request: Request<Q>, next: &mut N) -> Answer<N::Error> {
         if request.uri().path().starts_with(OPEN) {
-            return Box::pin(self.inner.call(request));
+            return Box::pin(next.call(request));
         }
         let auth = Arc::clone(&self.auth);
-        // Call the instance that was polled ready, and leave the clone in its place.
-        let ready = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, ready);
+        let mut next = take_ready(next);
         Box::pin(async move {
             let (mut head, body) = request.into_parts();
             let keys = auth.last_read();
@@ -102,7 +67,7 @@ where
             head.extensions.insert(caller);
             let call = head.extensions.get::<Arc<Call>>().cloned();
             let request = Request::from_parts(head, body);
-            let answer = reach.scope(async move { inner.call(request).await });
+            let answer = reach.scope(async move { next.call(request).await });
             if !auth.is_required() {
                 return answer.await;
             }
@@ -134,8 +99,7 @@ async fn until_credential_invalid(auth: Arc<Auth>, identity: Identity, call: Opt
 
 /// The rows that a call may reach: only operators manage tenants other than their own.
 fn reach(caller: &Principal, path: &str) -> Reach {
-    let manages = caller.access == Access::Operator && path.starts_with(access::ADMIN_SERVICE_PREFIX);
-    if manages { Reach::All } else { Reach::Tenant(caller.tenant.clone()) }
+    if access::is_operator_call(caller, path) { Reach::All } else { Reach::Tenant(caller.tenant.clone()) }
 }
 
 /// The caller's identity. Returns an error if the caller may not make this call.

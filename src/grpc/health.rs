@@ -9,20 +9,12 @@ use super::{
     gate::Gate,
     readiness::{ClosedReason, Readiness},
 };
-use crate::{store, turn::Engine};
+use crate::{codec::description::DESCRIPTOR_POOL, store, turn::Engine};
 
-/// Service names that report readiness. The empty name means the server as a whole.
-const READINESS: [&str; 9] = [
-    "",
-    "readiness",
-    "contextd.v1.SessionService",
-    "contextd.v1.TurnService",
-    "contextd.v1.QueueService",
-    "contextd.v1.ContextService",
-    "contextd.v1.BlobService",
-    "contextd.v1.ModelService",
-    "contextd.v1.AdminService",
-];
+/// Service names that report readiness, in addition to those of this API. The empty name means the server as a whole.
+const READINESS: [&str; 2] = ["", "readiness"];
+/// The package of this API.
+const PACKAGE: &str = "contextd.v1";
 /// Service name that reports liveness, independent of the database.
 const LIVENESS: &str = "liveness";
 /// How often the database is checked.
@@ -50,12 +42,11 @@ pub async fn watch_database(health: HealthReporter, gate: Gate, engine: Arc<Engi
         };
         let alive = now == Readiness::Ready;
         if alive != serving {
-            match &now {
-                Readiness::Unready(why) => tracing::info!(ready = alive, why, "readiness changed"),
-                Readiness::Ready | Readiness::Closed(_) => {
-                    tracing::info!(ready = alive, "readiness changed");
-                }
-            }
+            let why = match &now {
+                Readiness::Unready(why) => Some(why.as_str()),
+                Readiness::Ready | Readiness::Closed(_) => None,
+            };
+            tracing::info!(ready = alive, why, "readiness changed");
             report_readiness(&health, alive).await;
             serving = alive;
         }
@@ -81,7 +72,9 @@ fn reason(error: &store::Error) -> String {
 
 async fn report_readiness(health: &HealthReporter, serving: bool) {
     let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for service in READINESS {
+    let services = DESCRIPTOR_POOL.services().filter(|service| service.package_name() == PACKAGE);
+    let names = services.map(|service| service.full_name().to_owned());
+    for service in READINESS.map(str::to_owned).into_iter().chain(names) {
         health.set_service_status(service, status).await;
     }
 }

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
-use super::{
-    caller::caller,
-    decode::{self, ListModels, PageRequest},
-    page_token,
-};
+use super::{decode::ListModels, handler::service, pager::Pager};
 use crate::{
     codec::field::{Field as _, choices, messages},
-    model::{TenantId, service_rules::CallIdRule},
+    model::{Principal, TenantId},
     pb::{self, model_service_server::ModelService},
     provider::{
         ModelInfo, Rules,
@@ -28,27 +24,42 @@ pub struct Models {
     engine: Arc<Engine>,
 }
 
+service! {
+    ModelService for Models {
+        list_models: ListModelsRequest,
+        get_model: GetModelRequest,
+    }
+}
+
 impl Models {
     /// Creates the service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
 
-    async fn page(&self, tenant: &TenantId, wanted: ListModels) -> Result<pb::ListModelsResponse, Status> {
-        const LIST: &str = "ListModels";
-        let ListModels { provider, page: PageRequest { size, token } } = wanted;
-        let filter = provider.as_deref().unwrap_or_default();
-        let after = token.map(|token| page_token::decode(&token, LIST, filter)).transpose()?;
+    async fn list_models(
+        &self,
+        caller: Principal,
+        ListModels { provider, page }: ListModels,
+    ) -> Result<pb::ListModelsResponse, Status> {
+        let mut page: Pager<String, _> = Pager::new("ListModels", provider.clone().unwrap_or_default(), page)?;
         let mut models = self.engine.prompts.models();
         models.retain(|model| provider.as_ref().is_none_or(|provider| model.provider_name == *provider));
-        models.retain(|model| after.as_ref().is_none_or(|after| model.reference > *after));
-        let more = models.len() > size as usize;
-        models.truncate(size as usize);
-        let last = models.last().filter(|_| more).map(|last| page_token::encode(LIST, filter, &last.reference));
-        Ok(pb::ListModelsResponse {
-            models: self.encode_models(tenant, models).await?,
-            next_page_token: last.unwrap_or_default(),
-        })
+        models.retain(|model| page.position.as_ref().is_none_or(|after| model.reference > *after));
+        let models = page.take(models, false);
+        for model in self.encode_models(&caller.tenant, models).await? {
+            if !page.push(model.model.clone(), model) {
+                break;
+            }
+        }
+        let (models, next_page_token) = page.finish();
+        Ok(pb::ListModelsResponse { models, next_page_token })
+    }
+
+    async fn get_model(&self, caller: Principal, reference: String) -> Result<pb::GetModelResponse, Status> {
+        let model = self.engine.prompts.model(&reference)?;
+        let model = self.encode_models(&caller.tenant, vec![model]).await?.pop();
+        Ok(pb::GetModelResponse { model })
     }
 
     /// Encodes models, with the calibration from the tenant's calls.
@@ -61,26 +72,6 @@ impl Models {
             .map(|model| (ratio(&model), model))
             .map(|(ratio, model)| model_to_pb(model, ratio))
             .collect())
-    }
-}
-
-#[tonic::async_trait]
-impl ModelService for Models {
-    async fn list_models(
-        &self,
-        request: Request<pb::ListModelsRequest>,
-    ) -> Result<Response<pb::ListModelsResponse>, Status> {
-        let tenant = caller(&request)?.tenant;
-        let wanted = decode::list_models(request.into_inner())?;
-        Ok(Response::new(self.page(&tenant, wanted).await?))
-    }
-
-    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
-        let tenant = caller(&request)?.tenant;
-        let reference = decode::get_model(request.into_inner())?;
-        let model = self.engine.prompts.model(&reference)?;
-        let model = self.encode_models(&tenant, vec![model]).await?.pop();
-        Ok(Response::new(pb::GetModelResponse { model }))
     }
 }
 

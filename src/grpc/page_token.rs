@@ -7,8 +7,6 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use crate::model::Seq;
-
 /// The first byte of every token. Changes with the layout.
 const VERSION: u8 = 1;
 /// Length of the checksum in bytes.
@@ -30,11 +28,6 @@ pub fn encode(list: &str, filter: &str, position: &str) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The token for the next page. Empty if `more` is false.
-pub fn next(more: bool, list: &str, filter: &str, position: &str) -> String {
-    if more { encode(list, filter, position) } else { String::new() }
-}
-
 /// Decodes the position from a token. Returns an error if the token was not issued for this list and filter.
 pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken> {
     if token.len() > MAX_TOKEN_BYTES {
@@ -45,11 +38,6 @@ pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken>
     let (sum, position) = rest.split_at_checked(CHECKSUM).ok_or(BadToken)?;
     let position = str::from_utf8(position).map_err(|_| BadToken)?;
     if version == VERSION && sum == checksum(list, filter, position) { Ok(position.to_owned()) } else { Err(BadToken) }
-}
-
-/// Parses a position that is a seq.
-pub(super) fn position(text: &str) -> Result<Seq, BadToken> {
-    text.parse().map(Seq).map_err(|_| BadToken)
 }
 
 fn checksum(list: &str, filter: &str, position: &str) -> [u8; CHECKSUM] {

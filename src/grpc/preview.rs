@@ -21,18 +21,13 @@ const JSON: &str = "application/json";
 
 /// Makes an event fit the limit. Texts that it cuts are stored as blobs before this returns.
 pub async fn fit_event(engine: &Engine, key: &SessionKey, event: &mut pb::Event) -> Result<(), Status> {
-    if event.encoded_len() <= MAX_ITEM_BYTES {
-        return Ok(());
-    }
+    let size = event.encoded_len();
     let parts = match &mut event.payload {
         Some(Payload::MessageCommitted(committed)) => committed.message.as_mut().map(|message| &mut message.parts),
         Some(Payload::ToolCallCompleted(completed)) => completed.result.as_mut().map(|result| &mut result.parts),
         _ => None,
     };
-    match parts {
-        Some(parts) => fit(engine, key, parts).await,
-        None => Ok(()),
-    }
+    fit(engine, key, size, parts.into_iter().flatten()).await
 }
 
 /// Makes a turn fit the limit by cutting the arguments of its pending tool calls.
@@ -50,22 +45,28 @@ pub async fn fit_turn(engine: &Engine, key: &SessionKey, turn: &mut pb::Turn) ->
 
 /// Makes a queued message fit the limit.
 pub async fn fit_queued(engine: &Engine, key: &SessionKey, queued: &mut pb::QueuedMessage) -> Result<(), Status> {
-    match &mut queued.message {
-        Some(message) if message.encoded_len() > MAX_ITEM_BYTES => fit(engine, key, &mut message.parts).await,
-        Some(_) | None => Ok(()),
-    }
+    let size = queued.message.as_ref().map_or(0, pb::InputMessage::encoded_len);
+    fit(engine, key, size, queued.message.iter_mut().flat_map(|message| &mut message.parts)).await
 }
 
 /// Makes a message fit the limit.
 pub async fn fit_message(engine: &Engine, key: &SessionKey, message: &mut pb::Message) -> Result<(), Status> {
-    if message.encoded_len() <= MAX_ITEM_BYTES {
-        return Ok(());
-    }
-    fit(engine, key, &mut message.parts).await
+    let size = message.encoded_len();
+    fit(engine, key, size, message.parts.iter_mut()).await
 }
 
-async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Result<(), Status> {
-    keep(engine, key, cut(parts)).await
+/// Cuts the parts of an item of `size` bytes if it is over the limit.
+async fn fit<'a>(
+    engine: &Engine,
+    key: &SessionKey,
+    size: usize,
+    parts: impl Iterator<Item = &'a mut pb::Part>,
+) -> Result<(), Status> {
+    if size <= MAX_ITEM_BYTES {
+        return Ok(());
+    }
+    let wholes = cut(parts);
+    keep(engine, key, wholes).await
 }
 
 /// Stores the full texts as blobs.
@@ -85,10 +86,13 @@ struct FullText {
 }
 
 /// Cuts the largest texts until the parts fit the limit, and returns the full texts.
-fn cut(parts: &mut [pb::Part]) -> Vec<FullText> {
-    let size = parts.iter().map(pb::Part::encoded_len).sum();
+fn cut<'a>(parts: impl Iterator<Item = &'a mut pb::Part>) -> Vec<FullText> {
+    let mut size = 0;
     let mut texts = Vec::new();
-    parts.iter_mut().for_each(|part| collect(part, &mut texts));
+    for part in parts {
+        size += part.encoded_len();
+        collect(part, &mut texts);
+    }
     cut_texts(size, texts)
 }
 
@@ -166,7 +170,7 @@ mod tests {
     fn preview_cuts_the_largest_texts_until_the_event_fits() {
         let mut parts = vec![text(200_000), text(900_000), text(100_000), text(4_000)];
         let whole = parts[1].clone();
-        let wholes = cut(&mut parts);
+        let wholes = cut(parts.iter_mut());
         assert_eq!(wholes.len(), 1);
         let Some(Content::Text(words)) = whole.content else { panic!("not a text") };
         assert_eq!(wholes[0].text, words);
@@ -187,7 +191,7 @@ mod tests {
             ..pb::Part::default()
         };
         let mut parts: Vec<_> = (0..128).map(|_| result()).collect();
-        cut(&mut parts);
+        cut(parts.iter_mut());
         assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MAX_ITEM_BYTES);
     }
 
@@ -202,7 +206,7 @@ mod tests {
             ..pb::Part::default()
         };
         let mut parts = vec![item(900_000); 4];
-        let wholes = cut(&mut parts);
+        let wholes = cut(parts.iter_mut());
         assert_eq!(wholes.len(), 4);
         assert!(parts.iter().all(|part| part.preview_of.is_some()));
         assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MAX_ITEM_BYTES);
@@ -212,7 +216,7 @@ mod tests {
     fn preview_leaves_out_whole_arguments() {
         let call = pb::ToolCall { arguments_json: format!("[{}]", "1,".repeat(600_000)), ..pb::ToolCall::default() };
         let mut parts = vec![pb::Part { content: Some(Content::ToolCall(call)), ..pb::Part::default() }];
-        cut(&mut parts);
+        cut(parts.iter_mut());
         let Some(Content::ToolCall(call)) = &parts[0].content else { panic!("not a call") };
         assert!(call.arguments_json.is_empty());
         assert!(call.arguments_blob.is_some());

@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request};
 use http_body::Body as _;
 use http_body_util::Full;
 use prost::bytes::{Bytes, BytesMut};
@@ -21,11 +21,11 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tonic::body::Body;
-use tower::{Layer, Service};
 
 use super::{
     access, decoded_size,
     gate::HEALTH,
+    middleware::{Answer, Middleware, Next, take_ready},
     rejection::Rejection,
     status,
     tenant_pool::{PoolPermit, TenantPool},
@@ -47,16 +47,16 @@ const LARGE_REQUEST_BYTES: usize = 256 * 1024;
 /// The header with the message encoding. Compressed requests are rejected by this header, unread.
 const ENCODING: &str = "grpc-encoding";
 
-/// The layer that reads requests.
+/// Reads requests before they are handled.
 #[derive(Debug, Clone)]
-pub(super) struct RequestBodyLayer {
+pub(super) struct RequestBodies {
     config: ServerConfig,
     memory: Arc<TenantPool>,
     large: Arc<FairSemaphore>,
 }
 
-impl RequestBodyLayer {
-    /// Creates the layer. `is_shared` is true if there can be more than one tenant.
+impl RequestBodies {
+    /// `is_shared` is true if there can be more than one tenant.
     pub(super) fn new(config: ServerConfig, is_shared: bool) -> Self {
         Self {
             config,
@@ -65,22 +65,23 @@ impl RequestBodyLayer {
         }
     }
 
-    /// Reads a request. The returned reservations must be held until the request has been handled.
+    /// Reads a request whose message has at most `most` bytes. The returned reservations must be held until the request
+    /// has been handled.
     async fn read(
         &self,
         request: Request<Body>,
-        reading: ReadLimits,
+        most: usize,
     ) -> Result<(Request<Body>, RequestReservations), Rejection> {
         let (head, body) = request.into_parts();
         let until = Instant::now() + self.config.request_timeout;
         let caller = head.extensions.get::<Principal>();
         let mut memory = caller.map(|caller| self.memory.empty_permit(&caller.tenant));
-        let read = read_body(body, reading.most, memory.as_mut());
+        let read = read_body(body, most, memory.as_mut());
         let mut bytes = timeout_at(until, read).await.map_err(|_| status::request_too_slow())??;
         // These RPCs take a single message. The framework would decode further ones too.
         bytes.truncate(message_length(&bytes).map_or(MESSAGE_PREFIX_BYTES, |length| MESSAGE_PREFIX_BYTES + length));
         let message = bytes.get(MESSAGE_PREFIX_BYTES..).unwrap_or_default();
-        let limit = reading.most.saturating_mul(DECODED_FACTOR);
+        let limit = most.saturating_mul(DECODED_FACTOR);
         // A message that is large on the wire is large in memory too, so wait before measuring it.
         let mut large = None;
         if let Some(caller) = caller.filter(|_| message.len() > LARGE_REQUEST_BYTES) {
@@ -113,26 +114,17 @@ struct RequestReservations {
     _memory: Option<PoolPermit>,
 }
 
-/// How a request is read.
-#[derive(Debug, Clone, Copy)]
-struct ReadLimits {
-    /// Maximum size of the message in bytes.
-    most: usize,
-}
-
-impl ReadLimits {
-    /// Returns `None` for requests that are not read here: client streams, paths that are not RPCs of this
-    /// server, and requests that are rejected by their headers.
-    fn of(path: &str, headers: &HeaderMap, config: &ServerConfig) -> Option<Self> {
-        let is_packed = headers.get(ENCODING).is_some_and(|encoding| encoding != "identity");
-        let ours = access::method(path).filter(|method| !method.is_client_streaming());
-        let most = match ours {
-            Some(_) => config.max_request_bytes,
-            None if path.starts_with(HEALTH) => MAX_HEALTH_REQUEST_BYTES,
-            None => return None,
-        };
-        (!is_packed).then_some(Self { most })
-    }
+/// The maximum size of a message in bytes. Returns `None` for requests that are not read here: client streams, paths
+/// that are not RPCs of this server, and requests that are rejected by their headers.
+fn max_bytes(path: &str, headers: &HeaderMap, config: &ServerConfig) -> Option<usize> {
+    let is_packed = headers.get(ENCODING).is_some_and(|encoding| encoding != "identity");
+    let ours = access::method(path).filter(|method| !method.is_client_streaming());
+    let most = match ours {
+        Some(_) => config.max_request_bytes,
+        None if path.starts_with(HEALTH) => MAX_HEALTH_REQUEST_BYTES,
+        None => return None,
+    };
+    (!is_packed).then_some(most)
 }
 
 /// Reads a body with one message of at most `most` bytes.
@@ -181,50 +173,19 @@ fn message_length(begin: &[u8]) -> Option<usize> {
     usize::try_from(u32::from_be_bytes(length)).ok()
 }
 
-impl<S> Layer<S> for RequestBodyLayer {
-    type Service = RequestBodyService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        RequestBodyService { inner, bodies: self.clone() }
-    }
-}
-
-/// A service whose requests are read before it is called.
-#[derive(Debug, Clone)]
-pub(super) struct RequestBodyService<S> {
-    inner: S,
-    bodies: RequestBodyLayer,
-}
-
-impl<S> Service<Request<Body>> for RequestBodyService<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let config = &self.bodies.config;
-        let Some(reading) = ReadLimits::of(request.uri().path(), request.headers(), config) else {
-            return Box::pin(self.inner.call(request));
+impl Middleware<Body> for RequestBodies {
+    fn handle<N: Next<Body>>(&self, request: Request<Body>, next: &mut N) -> Answer<N::Error> {
+        let Some(most) = max_bytes(request.uri().path(), request.headers(), &self.config) else {
+            return Box::pin(next.call(request));
         };
-        let bodies = self.bodies.clone();
-        // Call the instance that was polled ready, and leave the clone in its place.
-        let ready = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, ready);
+        let bodies = self.clone();
+        let mut next = take_ready(next);
         Box::pin(async move {
-            let (request, held) = match bodies.read(request, reading).await {
+            let (request, held) = match bodies.read(request, most).await {
                 Ok(read) => read,
                 Err(refusal) => return Ok(refusal.into_response()),
             };
-            let answer = inner.call(request);
+            let answer = next.call(request);
             let answer = match &held.large {
                 Some(_) => BlockingFuture(Box::pin(answer)).await,
                 None => answer.await,
@@ -261,13 +222,15 @@ fn run_blocking<T>(compute: impl FnOnce() -> T) -> T {
 mod tests {
     use std::{convert::Infallible, time::Duration};
 
+    use http::Response;
     use http_body::Frame;
     use http_body_util::StreamBody;
     use tokio_stream::StreamExt as _;
     use tonic::{Code, Status};
-    use tower::{ServiceExt as _, service_fn};
+    use tower::{Layer as _, ServiceExt as _, service_fn};
 
     use super::*;
+    use crate::grpc::middleware::With;
 
     const GET: &str = "/contextd.v1.SessionService/GetSession";
     const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -303,7 +266,7 @@ mod tests {
     }
 
     /// The number of bytes that the handler received, or the code of the rejection.
-    async fn read(bodies: &RequestBodyLayer, path: &str, body: Body) -> Result<usize, Code> {
+    async fn read(bodies: &RequestBodies, path: &str, body: Body) -> Result<usize, Code> {
         let handler = service_fn(|request: Request<Body>| async move {
             let bytes = http_body_util::BodyExt::collect(request.into_body()).await.unwrap().to_bytes();
             Ok::<_, Infallible>(Response::new(Body::new(" ".repeat(bytes.len()))))
@@ -312,7 +275,7 @@ mod tests {
         if path == GET {
             request.extensions_mut().insert(caller("tenant"));
         }
-        let answer = bodies.layer(handler).oneshot(request).await.unwrap();
+        let answer = With(bodies.clone()).layer(handler).oneshot(request).await.unwrap();
         match Status::from_header_map(answer.headers()) {
             Some(status) => Err(status.code()),
             None => Ok(usize::try_from(answer.body().size_hint().lower()).unwrap()),
@@ -321,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_handed_over_whole_in_its_time_and_up_to_its_size() {
-        let bodies = RequestBodyLayer::new(config(), true);
+        let bodies = RequestBodies::new(config(), true);
         let message = framed(&[0x0a, 1, b's']);
         let byte_by_byte: Vec<Vec<u8>> = message.iter().map(|byte| vec![*byte]).collect();
         let size = message.len();
@@ -346,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_health_service_reads_a_kibibyte() {
-        let bodies = RequestBodyLayer::new(config(), true);
+        let bodies = RequestBodies::new(config(), true);
         let check = async |size: usize, expected: Result<usize, Code>| {
             let body = body(vec![framed(&vec![0; size])], true);
             assert_eq!(read(&bodies, CHECK, body).await, expected, "{size}");
@@ -358,14 +321,13 @@ mod tests {
 
     #[tokio::test]
     async fn requests_of_one_tenant_that_do_not_end_leave_memory_to_others() {
-        let bodies = RequestBodyLayer::new(ServerConfig { request_timeout: Duration::from_hours(1), ..config() }, true);
+        let bodies = RequestBodies::new(ServerConfig { request_timeout: Duration::from_hours(1), ..config() }, true);
         let stalled = |tenant: &str| {
             let piece = framed(&vec![0; 4_000])[..3_000].to_vec();
             let mut request = Request::builder().uri(GET).body(body(vec![piece], false)).unwrap();
             request.extensions_mut().insert(caller(tenant));
             let bodies = bodies.clone();
-            let reading = ReadLimits { most: 4_096 };
-            tokio::spawn(async move { bodies.read(request, reading).await.is_err() })
+            tokio::spawn(async move { bodies.read(request, 4_096).await.is_err() })
         };
         let held: Vec<_> = (0..3).map(|_| stalled("busy")).collect();
         tokio::task::yield_now().await;

@@ -10,21 +10,22 @@ use super::{
     admin::Admin,
     admission::Admission,
     blob::Blobs,
-    body_end::BodyEndLayer,
-    call::CallLogLayer,
+    body_end::BodyEndWatch,
+    call::CallLog,
     connection,
     context::Contexts,
-    deadline::DeadlineLayer,
+    deadline::Deadline,
     decode::MAX_CHUNK_BYTES,
     gate::Gate,
     guard::Guard,
+    middleware::With,
     model::Models,
     queue::Queue,
-    request_body::{MAX_HEALTH_REQUEST_BYTES, RequestBodyLayer},
+    request_body::{MAX_HEALTH_REQUEST_BYTES, RequestBodies},
     session::Sessions,
     tls::Tls,
     turn::Turns,
-    wire_errors::WireErrorLayer,
+    wire_errors::WireErrors,
 };
 use crate::{
     auth::Auth,
@@ -72,12 +73,12 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let metrics = engine.metrics().clone();
-    let calls = CallLogLayer::new(metrics.clone(), engine.traces().clone());
+    let calls = CallLog::new(metrics.clone(), engine.traces().clone());
     let read = config.server.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
     let ServerAccess { gate, auth, tls } = entrance;
     let admission = Admission::new(Arc::clone(&engine), config);
-    let bodies = RequestBodyLayer::new(config.server, config.auth.is_shared());
+    let bodies = RequestBodies::new(config.server, config.auth.is_shared());
     let admin = AdminServiceServer::new(Admin::new(Arc::clone(&auth), Arc::clone(&engine), read));
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
@@ -86,14 +87,14 @@ pub async fn serve(
     let contexts = ContextServiceServer::new(Contexts::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, config.stream));
     let router = server(&config.server)
-        .layer(calls)
-        .layer(gate)
-        .layer(DeadlineLayer)
-        .layer(Guard::new(Arc::clone(&auth)))
-        .layer(admission)
-        .layer(bodies)
-        .layer(BodyEndLayer)
-        .layer(WireErrorLayer { max_request_bytes: read })
+        .layer(With(calls))
+        .layer(With(gate))
+        .layer(With(Deadline))
+        .layer(With(Guard::new(Arc::clone(&auth))))
+        .layer(With(admission))
+        .layer(With(bodies))
+        .layer(With(BodyEndWatch))
+        .layer(With(WireErrors { max_request_bytes: read }))
         .add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES))
         .add_service(admin.max_decoding_message_size(read))
         .add_service(sessions.max_decoding_message_size(read).max_encoding_message_size(write))

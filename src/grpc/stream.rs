@@ -208,8 +208,7 @@ impl<T: Send + 'static> RunningStream<T> {
 
     async fn serve(&mut self) -> Result<(), Stop> {
         if let Some((turn, admitted)) = self.reader.admitted.take() {
-            let event = self.ephemeral(turn, StepPosition::default(), Payload::Admitted(admitted));
-            Box::pin(self.client.send(event)).await?;
+            Box::pin(self.send_ephemeral(turn, StepPosition::default(), Payload::Admitted(admitted))).await?;
         }
         // The future of each action is boxed, so that an idle stream takes little memory.
         if self.reader.has_ended {
@@ -342,8 +341,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 self.measure(&event, stored.at);
                 self.client.send(event).await?;
                 if let Some(notice) = told {
-                    let line = self.ephemeral(stored.turn, StepPosition::default(), Payload::Notice(notice));
-                    self.client.send(line).await?;
+                    self.send_ephemeral(stored.turn, StepPosition::default(), Payload::Notice(notice)).await?;
                 }
             }
             if withdrawn {
@@ -402,8 +400,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 position: i32::try_from(position).unwrap_or(i32::MAX),
                 delivery: delivery.to_field(),
             };
-            let event = self.ephemeral(turn, StepPosition::default(), Payload::MessageQueued(queued));
-            self.client.send(event).await?;
+            self.send_ephemeral(turn, StepPosition::default(), Payload::MessageQueued(queued)).await?;
         }
         // Send the event that the deltas follow first.
         if news.follows() > Some(self.reader.cursor) {
@@ -424,8 +421,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 LiveKind::Delta(_) if self.reader.options.omit_deltas => continue,
                 LiveKind::Delta(delta) => codec::delta::to_pb(&delta),
             };
-            let event = self.ephemeral(Some(turn), at, payload);
-            self.client.send(event).await?;
+            self.send_ephemeral(Some(turn), at, payload).await?;
         }
         Ok(())
     }
@@ -471,15 +467,13 @@ impl<T: Send + 'static> RunningStream<T> {
             currently_compacting: session.compacting,
             pending_approvals,
         };
-        let event = self.ephemeral(session.current_turn, StepPosition::default(), Payload::Sync(sync));
-        self.client.send(event).await
+        self.send_ephemeral(session.current_turn, StepPosition::default(), Payload::Sync(sync)).await
     }
 
     async fn heartbeat(&mut self, news: &Subscription) -> Result<(), Stop> {
         let last = news.head.borrow().seq.max(self.reader.cursor);
         let beat = pb::Heartbeat { last_seq: last.0 };
-        let event = self.ephemeral(None, StepPosition::default(), Payload::Heartbeat(beat));
-        self.client.send(event).await
+        self.send_ephemeral(None, StepPosition::default(), Payload::Heartbeat(beat)).await
     }
 
     /// Ends the stream of a deleted session. The session's events are kept for a while, so the last ones, up
@@ -506,17 +500,18 @@ impl<T: Send + 'static> RunningStream<T> {
         Stop::Failed(status)
     }
 
-    fn ephemeral(&self, turn: Option<TurnId>, at: StepPosition, payload: Payload) -> pb::Event {
-        pb::Event {
+    async fn send_ephemeral(&mut self, turn: Option<TurnId>, at: StepPosition, payload: Payload) -> Result<(), Stop> {
+        let event = pb::Event {
             seq: 0,
             session_id: self.reader.key.session.to_string(),
-            turn_id: turn.map(TurnId::into_string).unwrap_or_default(),
-            step: i32::try_from(at.step).unwrap_or(i32::MAX),
-            attempt: i32::try_from(at.attempt).unwrap_or(i32::MAX),
+            turn_id: turn.to_field(),
+            step: at.step.to_field(),
+            attempt: at.attempt.to_field(),
             time: self.reader.engine.prompts.now().to_field(),
             replay: false,
             payload: Some(payload),
-        }
+        };
+        self.client.send(event).await
     }
 }
 

@@ -6,12 +6,12 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller::tenant,
     deadline,
-    decode::{self, PageRequest},
+    decode::{GetTurn, ListEvents, ListOfSession, StreamOptions},
     encode,
-    page_budget::{PAGE_BYTES, PageBudget, READ_BYTES},
-    page_token,
+    handler::{self, service},
+    page_budget::{PAGE_BYTES, READ_BYTES},
+    pager::Pager,
     preview::{fit_event, fit_turn},
     status,
     stream::{EventStream, Reader},
@@ -23,8 +23,8 @@ use crate::{
     },
     config::StreamConfig,
     model::{
-        Seq, SessionKey, TurnId, TurnState,
-        command::{AnswerStatus, Watch},
+        CallId, Principal, Seq, SessionKey, TurnId, TurnState,
+        command::{AnswerStatus, CancelTurn, SubmitToolResults, Watch},
     },
     pb::{self, turn_service_server::TurnService},
     store::{event_page::EventPageLimits, turn_read::Turn},
@@ -88,12 +88,12 @@ impl Turns {
         })
     }
 
-    async fn events_page(
+    async fn list_events(
         &self,
-        key: &SessionKey,
-        wanted: decode::ListEvents,
+        caller: Principal,
+        ListEvents { session, turn, after, size }: ListEvents,
     ) -> Result<pb::ListEventsResponse, Status> {
-        let decode::ListEvents { session: _, turn, after, size } = wanted;
+        let key = &SessionKey::new(caller.tenant, session);
         let session = self.engine.prompts.session(key).await?;
         let last = session.last_seq;
         if after > last {
@@ -146,40 +146,67 @@ impl Turns {
         Ok(pb::ListEventsResponse { events, next_after_seq: next.0, last_seq: last.0.max(at.0) })
     }
 
-    async fn turns_page(&self, key: &SessionKey, wanted: PageRequest) -> Result<pb::ListTurnsResponse, Status> {
-        const LIST: &str = "ListTurns";
-        let PageRequest { size, token } = wanted;
-        let filter = format!("{}/{}", key.tenant, key.session);
-        let before = match token {
-            Some(token) => page_token::position(&page_token::decode(&token, LIST, &filter)?)?,
-            None => Seq(i64::MAX),
-        };
-        let mut read = self.engine.store().turns(key, before, size + 1, READ_BYTES).await?;
-        read.truncate(size as usize);
-        let mut more = read.more;
-        let mut last = Seq(0);
-        let mut room = PageBudget::default();
-        let mut turns = Vec::with_capacity(read.items.len());
-        for turn in &read.items {
-            let shown = self.encode_turn(key, turn).await?;
-            if !room.try_reserve(shown.encoded_len()) {
-                more = true;
-                break;
+    async fn get_turn(
+        &self,
+        caller: Principal,
+        GetTurn { session, turn }: GetTurn,
+    ) -> Result<pb::GetTurnResponse, Status> {
+        let key = SessionKey::new(caller.tenant, session);
+        self.engine.prompts.session(&key).await?;
+        let turn = self.stored_turn(&key, &turn).await?;
+        Ok(pb::GetTurnResponse { turn: Some(self.encode_turn(&key, &turn).await?) })
+    }
+
+    async fn list_turns(
+        &self,
+        caller: Principal,
+        ListOfSession { session, page }: ListOfSession,
+    ) -> Result<pb::ListTurnsResponse, Status> {
+        let key = SessionKey::new(caller.tenant, session);
+        self.engine.prompts.session(&key).await?;
+        let mut page: Pager<i64, _> = Pager::new("ListTurns", format!("{}/{}", key.tenant, key.session), page)?;
+        while let Some(most) = page.next_read(u32::MAX) {
+            let before = Seq(page.position.unwrap_or(i64::MAX));
+            let read = self.engine.store().turns(&key, before, most, READ_BYTES).await?;
+            for turn in page.take(read.items, read.more) {
+                if !page.push(turn.first_seq.0, self.encode_turn(&key, &turn).await?) {
+                    break;
+                }
             }
-            last = turn.first_seq;
-            turns.push(shown);
         }
-        let next_page_token = page_token::next(more, LIST, &filter, &last.to_string());
+        let (turns, next_page_token) = page.finish();
         Ok(pb::ListTurnsResponse { turns, next_page_token })
     }
 
-    /// The parameters of a WatchEvents stream.
-    async fn watch_reader(
+    async fn submit_tool_results(
         &self,
-        key: SessionKey,
-        watch: Watch,
-        options: decode::StreamOptions,
-    ) -> Result<Reader, Error> {
+        caller: Principal,
+        command: SubmitToolResults,
+    ) -> Result<pb::SubmitToolResultsResponse, Status> {
+        let receipts = self.engine.submit(caller.tenant, command).await?;
+        let receipt = |(call, status): (CallId, AnswerStatus)| pb::AnswerReceipt {
+            call_id: call.into_string(),
+            status: status.to_field(),
+        };
+        Ok(pb::SubmitToolResultsResponse {
+            receipts: receipts.answers.into_iter().map(receipt).collect(),
+            pending_call_ids: receipts.pending.into_iter().map(CallId::into_string).collect(),
+        })
+    }
+
+    async fn cancel_turn(&self, caller: Principal, command: CancelTurn) -> Result<pb::CancelTurnResponse, Status> {
+        let key = SessionKey::new(caller.tenant.clone(), command.session.clone());
+        let Some(cancelled) = self.engine.cancel(caller.tenant, command).await? else {
+            return Ok(pb::CancelTurnResponse { turn: None, outcome: pb::CancelOutcome::None.into() });
+        };
+        let Cancelled { turn, was_live } = cancelled;
+        let outcome = if was_live { self.cancel_outcome(&key, &turn).await? } else { pb::CancelOutcome::None };
+        let turn = Some(self.encode_turn(&key, &turn).await?);
+        Ok(pb::CancelTurnResponse { turn, outcome: outcome.into() })
+    }
+
+    /// The parameters of a WatchEvents stream.
+    async fn watch_reader(&self, key: SessionKey, watch: Watch, options: StreamOptions) -> Result<Reader, Error> {
         let session = self.engine.prompts.session(&key).await?;
         if watch.after > session.last_seq {
             return Err(Error::CursorAhead { last: session.last_seq });
@@ -210,8 +237,15 @@ impl Turns {
     }
 }
 
-#[tonic::async_trait]
-impl TurnService for Turns {
+service! {
+    TurnService for Turns {
+        list_events: ListEventsRequest,
+        get_turn: GetTurnRequest,
+        list_turns: ListTurnsRequest,
+        submit_tool_results: SubmitToolResultsRequest,
+        cancel_turn: CancelTurnRequest,
+    }
+
     type ExecuteTurnStream = EventStream<pb::ExecuteTurnResponse>;
     type WatchEventsStream = EventStream<pb::WatchEventsResponse>;
 
@@ -219,13 +253,10 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::ExecuteTurnRequest>,
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
-        let tenant = tenant(&request)?;
         let deadline = deadline::of(&request);
-        let request = request.into_inner();
-        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_messages(&request.input)).await?;
-        let (command, options) = decode::execute_turn(request, stored)?;
+        let (caller, (command, options)) = handler::accept(&self.engine, request).await?;
         let Admitted { key, stream_end, admission, after, subscription } =
-            self.engine.execute(tenant, command, deadline).await?;
+            self.engine.execute(caller.tenant, command, deadline).await?;
         let mut admitted = pb::Admitted::default();
         let mut running = None;
         let replay_until = match admission {
@@ -281,76 +312,10 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
-        let tenant = tenant(&request)?;
-        let (watch, options) = decode::watch_events(request.into_inner())?;
-        let key = SessionKey::new(tenant, watch.session.clone());
+        let (caller, (watch, options)) = handler::accept(&self.engine, request).await?;
+        let key = SessionKey::new(caller.tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
         Ok(Response::new(reader.open(self.stream, |event| pb::WatchEventsResponse { event: Some(event) })))
-    }
-
-    async fn list_events(
-        &self,
-        request: Request<pb::ListEventsRequest>,
-    ) -> Result<Response<pb::ListEventsResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let wanted = decode::list_events(request.into_inner())?;
-        let key = SessionKey::new(tenant, wanted.session.clone());
-        Ok(Response::new(self.events_page(&key, wanted).await?))
-    }
-
-    async fn get_turn(&self, request: Request<pb::GetTurnRequest>) -> Result<Response<pb::GetTurnResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let decode::GetTurn { session, turn } = decode::get_turn(request.into_inner())?;
-        let key = SessionKey::new(tenant, session);
-        self.engine.prompts.session(&key).await?;
-        let turn = self.stored_turn(&key, &turn).await?;
-        Ok(Response::new(pb::GetTurnResponse { turn: Some(self.encode_turn(&key, &turn).await?) }))
-    }
-
-    async fn list_turns(
-        &self,
-        request: Request<pb::ListTurnsRequest>,
-    ) -> Result<Response<pb::ListTurnsResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let decode::ListTurns { session, page } = decode::list_turns(request.into_inner())?;
-        let key = SessionKey::new(tenant, session);
-        self.engine.prompts.session(&key).await?;
-        Ok(Response::new(self.turns_page(&key, page).await?))
-    }
-
-    async fn submit_tool_results(
-        &self,
-        request: Request<pb::SubmitToolResultsRequest>,
-    ) -> Result<Response<pb::SubmitToolResultsResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let request = request.into_inner();
-        let stored = self.engine.prompts.stored(&tenant, &decode::blobs_in_results(&request.results)).await?;
-        let command = decode::submit_tool_results(request, stored)?;
-        let receipts = self.engine.submit(tenant, command).await?;
-        let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {
-            call_id: call.into_string(),
-            status: status.to_field(),
-        };
-        Ok(Response::new(pb::SubmitToolResultsResponse {
-            receipts: receipts.answers.into_iter().map(receipt).collect(),
-            pending_call_ids: receipts.pending.into_iter().map(|call| call.into_string()).collect(),
-        }))
-    }
-
-    async fn cancel_turn(
-        &self,
-        request: Request<pb::CancelTurnRequest>,
-    ) -> Result<Response<pb::CancelTurnResponse>, Status> {
-        let tenant = tenant(&request)?;
-        let command = decode::cancel_turn(request.into_inner())?;
-        let key = SessionKey::new(tenant.clone(), command.session.clone());
-        let Some(cancelled) = self.engine.cancel(tenant, command).await? else {
-            return Ok(Response::new(pb::CancelTurnResponse { turn: None, outcome: pb::CancelOutcome::None.into() }));
-        };
-        let Cancelled { turn, was_live } = cancelled;
-        let outcome = if was_live { self.cancel_outcome(&key, &turn).await? } else { pb::CancelOutcome::None };
-        let turn = Some(self.encode_turn(&key, &turn).await?);
-        Ok(Response::new(pb::CancelTurnResponse { turn, outcome: outcome.into() }))
     }
 }
 

@@ -1,59 +1,28 @@
 //! Translates errors that the framework returns before a handler runs into statuses of our table: a request
 //! over the size limit, bytes that do not decode, and an unknown RPC.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-};
-
 use http::{Request, Response};
 use tonic::{Code, Status};
-use tower::{Layer, Service};
 
-use super::status;
+use super::{
+    middleware::{Answer, Middleware, Next},
+    status,
+};
 
 /// Maximum length of an unknown RPC's name in the error, in characters.
 const MAX_RPC_CHARS: usize = 200;
 
-/// The layer that translates errors of the framework.
+/// Translates errors of the framework.
 #[derive(Debug, Clone, Copy)]
-pub struct WireErrorLayer {
+pub struct WireErrors {
     /// The size limit to report, in bytes.
     pub max_request_bytes: usize,
 }
 
-impl<S> Layer<S> for WireErrorLayer {
-    type Service = WireErrorService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        WireErrorService { inner, max_request_bytes: self.max_request_bytes }
-    }
-}
-
-/// A service whose framework errors are translated.
-#[derive(Debug, Clone)]
-pub struct WireErrorService<S> {
-    inner: S,
-    max_request_bytes: usize,
-}
-
-impl<S, Q, B> Service<Request<Q>> for WireErrorService<S>
-where
-    S: Service<Request<Q>, Response = Response<B>>,
-    S::Future: Send + 'static,
-    B: Default,
-{
-    type Response = Response<B>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
+impl<Q> Middleware<Q> for WireErrors {
+    fn handle<N: Next<Q>>(&self, request: Request<Q>, next: &mut N) -> Answer<N::Error> {
         let rpc = request.uri().path().trim_start_matches('/').to_owned();
-        let answer = self.inner.call(request);
+        let answer = next.call(request);
         let limit = self.max_request_bytes;
         Box::pin(async move {
             let response = answer.await?;

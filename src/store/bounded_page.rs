@@ -20,10 +20,4 @@ impl<T> BoundedPage<T> {
         let more = usize::try_from(page).is_ok_and(|page| page > items.len());
         Ok(Self { items, more })
     }
-
-    /// Keeps at most `most` items.
-    pub fn truncate(&mut self, most: usize) {
-        self.more |= self.items.len() > most;
-        self.items.truncate(most);
-    }
 }

@@ -93,7 +93,7 @@ async fn deltas_come_before_the_commit_and_add_up_to_it() {
 async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
     let host = Host::scripted(&[json!([{"text": "One two three four."}, {"wait_for": "go"}])]).await;
     let engine = &host.replica.engine;
-    let (command, options) = decode::execute_turn(turn("s", MODEL, "Hello"), decode::StoredBlobs::new()).unwrap();
+    let (command, options) = decode::decode(turn("s", MODEL, "Hello"), decode::StoredBlobs::new()).unwrap();
     let Admitted { key, stream_end, admission: _, after, subscription } =
         engine.execute(TenantId::new("default"), command, None).await.unwrap();
     let StreamEnd::Turn(turn) = stream_end else { panic!("no turn was started") };

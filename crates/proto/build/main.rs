@@ -1,9 +1,10 @@
 //! Compiles `proto/` to messages, services, the descriptor set for reflection, the checks of requests (`limits.rs`), the
-//! names of RPCs and the ids in requests (`rpc.rs`). An RPC without the `access` option fails the build, and so does a
-//! field of a request without a limit.
+//! names of RPCs and the ids in requests (`rpc.rs`), and the names of the fields of oneofs (`oneofs.rs`). An RPC without the `access`
+//! option fails the build, and so does a field of a request without a limit.
 #![expect(clippy::print_stdout, reason = "instructions for cargo")]
 
 mod limits;
+mod oneofs;
 mod rpc;
 
 use std::{env, fs, path::PathBuf};
@@ -26,6 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     every_rpc_declares_its_access(&compiler.descriptor_pool())?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("limits.rs"), limits::generate(&compiler.descriptor_pool())?)?;
+    fs::write(out.join("oneofs.rs"), oneofs::generate(&compiler.descriptor_pool())?)?;
     fs::write(out.join("rpc.rs"), rpc::names(&compiler.descriptor_pool()))?;
     fs::write(out.join("ids.rs"), rpc::ids(&compiler.descriptor_pool()))?;
     fs::write(

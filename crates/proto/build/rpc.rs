@@ -1,18 +1,29 @@
-//! Writes the names of the RPCs, and which ids their requests contain.
+//! Writes the names of the RPCs, what their requests and responses are, and which ids the requests contain.
 
 use heck::ToShoutySnakeCase as _;
 use protox::prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 
 const PACKAGE: &str = "contextd.v1";
 
-/// A constant for the full name of each RPC.
+/// A constant for the full name of each RPC, and an implementation of `Rpc` for its request.
 pub(crate) fn names(pool: &DescriptorPool) -> String {
-    let constant = |method: MethodDescriptor| {
+    let source = |method: MethodDescriptor| {
         let name = method.name().to_shouty_snake_case();
         let service = method.parent_service().full_name().to_owned();
-        format!("pub const {name}: &str = \"{service}/{}\";\n", method.name())
+        let (request, response) = (method.input(), method.output());
+        let has_id = request.get_field_by_name("request_id").is_some();
+        format!(
+            "pub const {name}: &str = \"{service}/{}\";\n\
+             impl crate::Rpc for crate::{} {{\n\
+             type Response = crate::{};\n\
+             const NAME: &'static str = {name};\n\
+             const HAS_REQUEST_ID: bool = {has_id};\n}}\n",
+            method.name(),
+            request.name(),
+            response.name()
+        )
     };
-    methods(pool).into_iter().map(constant).collect()
+    methods(pool).into_iter().map(source).collect()
 }
 
 /// An implementation of `RequestIds` for each request.

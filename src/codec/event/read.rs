@@ -6,12 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    codec::{
-        DecodeError,
-        field::Field as _,
-        ledger, message, read,
-        time::{duration_from_pb, timestamp_to_pb},
-    },
+    codec::{DecodeError, field::Field as _, message},
     model::{
         CallId, Message, MessageId, SessionId, ToolResult, derive,
         event::{StepPosition, StoredEvent},
@@ -82,123 +77,78 @@ pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &EventContent) -
     }
 }
 
+/// The payload that the event's writer encoded, with the content that it refers to, and with what only the statement
+/// that wrote it knew: its refs, its size and the totals. Most kinds are encoded whole.
 fn payload(event: &StoredEvent, session: &SessionId, content: &EventContent) -> Result<Option<Payload>, DecodeError> {
-    Ok(Some(match event.kind.as_str() {
-        kind::TURN_STARTED => Payload::TurnStarted(member(event)?),
-        kind::STEP_STARTED => Payload::StepStarted(step_started(member(event)?, event.size)),
-        kind::MESSAGE_COMMITTED => Payload::MessageCommitted(message_committed(event, session, content)?),
-        kind::TOOL_CALL_REQUESTED => Payload::ToolCallRequested(tool_call_requested(member(event)?, event.at)?),
-        kind::APPROVAL_REQUESTED => Payload::ApprovalRequested(approval_requested(member(event)?, event.at)?),
-        kind::TOOL_CALL_COMPLETED => Payload::ToolCallCompleted(tool_call_completed(event, content)?),
-        kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs)),
-        kind::ACTION_REQUIRED => Payload::ActionRequired(action_required(member(event)?, event)),
-        kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
-        kind::UNSUPPORTED_INPUT => Payload::UnsupportedInput(member(event)?),
-        kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
-        kind::TURN_RECOVERED => Payload::TurnRecovered(turn_recovered(event)),
-        kind::MODEL_SWITCHED => Payload::ModelSwitched(model_switched(member(event)?, event.size)),
-        kind::MODEL_FALLBACK => Payload::ModelFallback(member(event)?),
-        kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
-        kind::MESSAGES_APPLIED => Payload::MessagesApplied(member(event)?),
-        kind::QUEUED_MESSAGE_CANCELLED => Payload::QueuedMessageCancelled(queued_message_cancelled(event)?),
-        kind::QUEUED_MESSAGE_EXPIRED => {
-            Payload::QueuedMessageExpired(pb::QueuedMessageExpired { queued_message_id: first_ref(event)?.clone() })
+    let stored = Payload::decode_message(&event.kind, &event.payload);
+    let mut payload = stored.map_err(|error| DecodeError::new("event", error))?;
+    match &mut payload {
+        Some(Payload::StepStarted(started)) => {
+            if let Some(size) = event.size {
+                started.context_tokens.get_or_insert_default().tokens = saturated(size.max(0));
+            }
         }
-        kind::QUEUED_MESSAGE_DROPPED => Payload::QueuedMessageDropped(pb::QueuedMessageDropped {
-            queued_message_id: first_ref(event)?.clone(),
-            ..member(event)?
-        }),
-        kind::CONTEXT_PRUNED => Payload::ContextPruned(context_pruned(event)?),
-        kind::CONTEXT_RESTORED => Payload::ContextRestored(member(event)?),
-        kind::COMPACTION_STARTED => {
-            let pb::CompactionStarted { compaction } = member(event)?;
-            Payload::CompactionStarted(pb::CompactionStarted {
-                compaction: with_compaction_ref(compaction, event, session)?,
-            })
+        Some(Payload::MessageCommitted(committed)) => {
+            let id = MessageId::new(first_ref(event)?);
+            let found = content.messages.get(&id).ok_or_else(|| missing("message", id.as_str()))?;
+            committed.message = Some(message::to_pb(found, session));
         }
-        kind::COMPACTION_COMPLETED => {
-            let pb::CompactionCompleted { compaction } = member(event)?;
-            Payload::CompactionCompleted(pb::CompactionCompleted {
-                compaction: with_compaction_ref(compaction, event, session)?,
-            })
+        Some(
+            Payload::ToolCallRequested(pb::PendingCall { deadline, .. })
+            | Payload::ApprovalRequested(pb::PendingApproval { deadline, .. }),
+        ) => {
+            *deadline = Some(absolute(deadline.take(), event.at)?);
         }
-        kind::COMPACTION_FAILED => {
-            let pb::CompactionFailed { compaction } = member(event)?;
-            Payload::CompactionFailed(pb::CompactionFailed {
-                compaction: with_compaction_ref(compaction, event, session)?,
-            })
+        Some(Payload::ToolCallCompleted(completed)) => {
+            let id = CallId::new(first_ref(event)?);
+            let found = content.results.get(&id).ok_or_else(|| missing("result of call", id.as_str()))?;
+            completed.result = found.result.to_field();
+            completed.elapsed = found.elapsed.to_field();
         }
-        kind::COMPACTION_REVERTED => Payload::CompactionReverted(compaction_reverted(member(event)?, event, session)?),
-        _ => return turn_end(event),
-    }))
-}
-
-/// The payload of an event that ends a turn. Returns `None` for any other kind.
-fn turn_end(event: &StoredEvent) -> Result<Option<Payload>, DecodeError> {
-    Ok(Some(match event.kind.as_str() {
-        kind::TURN_COMPLETED => {
-            let ended: pb::TurnCompleted = member(event)?;
-            Payload::TurnCompleted(pb::TurnCompleted { result: result(ended.result, event), ..ended })
+        // The end of a turn cancels calls that only the statement knows.
+        Some(Payload::ToolCallCancelled(cancelled)) => {
+            if let [call, tool] = event.refs.as_slice() {
+                cancelled.call_id.clone_from(call);
+                cancelled.tool_name.clone_from(tool);
+            }
         }
-        kind::TURN_CANCELLED => {
-            let ended: pb::TurnCancelled = member(event)?;
-            Payload::TurnCancelled(pb::TurnCancelled { result: result(ended.result, event), ..ended })
+        Some(Payload::ActionRequired(action)) => action_required(action, event),
+        Some(Payload::TurnRecovered(recovered)) => *recovered = turn_recovered(event),
+        Some(Payload::ModelSwitched(switched)) => {
+            switched.messages_retained = saturated(event.size.unwrap_or_default());
         }
-        kind::TURN_FAILED => {
-            let ended: pb::TurnFailed = member(event)?;
-            Payload::TurnFailed(pb::TurnFailed { result: result(ended.result, event), ..ended })
+        Some(
+            Payload::QueuedMessageCancelled(pb::QueuedMessageCancelled { queued_message_id })
+            | Payload::QueuedMessageExpired(pb::QueuedMessageExpired { queued_message_id })
+            | Payload::QueuedMessageDropped(pb::QueuedMessageDropped { queued_message_id, .. }),
+        ) => {
+            queued_message_id.clone_from(first_ref(event)?);
         }
-        _ => return Ok(None),
-    }))
-}
-
-fn queued_message_cancelled(event: &StoredEvent) -> Result<pb::QueuedMessageCancelled, DecodeError> {
-    let queued_message_id = first_ref(event)?.clone();
-    Ok(pb::QueuedMessageCancelled { queued_message_id })
-}
-
-fn context_pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {
-    let report = ledger::decode_prune_report(&event.payload, event.seq)?;
-    Ok(pb::ContextPruned { report: report.to_field() })
-}
-
-/// The stored event only refers to the compaction, whose state is now REVERTED.
-fn compaction_reverted(
-    stored: pb::CompactionReverted,
-    event: &StoredEvent,
-    session: &SessionId,
-) -> Result<pb::CompactionReverted, DecodeError> {
-    let state = pb::CompactionState::Reverted.into();
-    let compaction = with_compaction_ref(stored.compaction, event, session)?;
-    let compaction = compaction.map(|compaction| pb::Compaction { state, ..compaction });
-    Ok(pb::CompactionReverted { compaction })
-}
-
-/// Decodes the stored member of the oneof.
-fn member<M: prost::Message + Default>(event: &StoredEvent) -> Result<M, DecodeError> {
-    read("event", &event.payload)
-}
-
-/// Adds the size of the prompt, if the statement recorded it.
-fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStarted {
-    if let Some(size) = size {
-        let tokens = i32::try_from(size.max(0)).unwrap_or(i32::MAX);
-        started.context_tokens.get_or_insert_default().tokens = tokens;
+        Some(Payload::ContextPruned(pb::ContextPruned { report })) => {
+            report.get_or_insert_default().pruned_at_seq = event.seq.0;
+        }
+        Some(
+            Payload::CompactionStarted(pb::CompactionStarted { compaction })
+            | Payload::CompactionCompleted(pb::CompactionCompleted { compaction })
+            | Payload::CompactionFailed(pb::CompactionFailed { compaction }),
+        ) => {
+            add_compaction_ids(compaction.get_or_insert_default(), event, session)?;
+        }
+        Some(Payload::CompactionReverted(pb::CompactionReverted { compaction })) => {
+            let compaction = compaction.get_or_insert_default();
+            add_compaction_ids(compaction, event, session)?;
+            compaction.set_state(pb::CompactionState::Reverted);
+        }
+        Some(
+            Payload::TurnCompleted(pb::TurnCompleted { result, .. })
+            | Payload::TurnCancelled(pb::TurnCancelled { result, .. })
+            | Payload::TurnFailed(pb::TurnFailed { result, .. }),
+        ) => {
+            add_totals(result.get_or_insert_default(), event);
+        }
+        Some(_) | None => {}
     }
-    started
-}
-
-/// Adds the number of messages that the statement found at a switch of models.
-fn model_switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched {
-    pb::ModelSwitched { messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX), ..switched }
-}
-
-/// Adds the call and the tool that the end of a turn cancelled; only the statement knew them.
-fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::ToolCallCancelled {
-    match refs {
-        [call, tool] => pb::ToolCallCancelled { call_id: call.clone(), tool_name: tool.clone(), ..cancelled },
-        _ => cancelled,
-    }
+    Ok(payload)
 }
 
 /// A takeover. The event's ref is the cause, its size the number of takeovers so far.
@@ -209,43 +159,23 @@ fn turn_recovered(event: &StoredEvent) -> pb::TurnRecovered {
         Some(kind::HANDED_OVER) => pb::RecoveryCause::HandedOver,
         _ => pb::RecoveryCause::Unspecified,
     };
+    let voided = event.turn.as_ref().map(|turn| derive::answer(turn, before));
     pb::TurnRecovered {
         cause: cause.into(),
-        voided_message_id: event
-            .turn
-            .as_ref()
-            .map(|turn| derive::answer(turn, before).into_string())
-            .unwrap_or_default(),
-        takeovers: i32::try_from(event.size.unwrap_or_default()).unwrap_or(i32::MAX),
+        voided_message_id: voided.to_field(),
+        takeovers: saturated(event.size.unwrap_or_default()),
     }
 }
 
 /// Adds the compaction's id, which the event stores as a ref, and its session.
-fn with_compaction_ref(
-    compaction: Option<pb::Compaction>,
+fn add_compaction_ids(
+    compaction: &mut pb::Compaction,
     event: &StoredEvent,
     session: &SessionId,
-) -> Result<Option<pb::Compaction>, DecodeError> {
-    let compaction_id = first_ref(event)?.clone();
-    let compaction = compaction.unwrap_or_default();
-    Ok(Some(pb::Compaction { compaction_id, session_id: session.to_string(), ..compaction }))
-}
-
-fn message_committed(
-    event: &StoredEvent,
-    session: &SessionId,
-    content: &EventContent,
-) -> Result<pb::MessageCommitted, DecodeError> {
-    let id = MessageId::new(first_ref(event)?);
-    let stored = content.messages.get(&id).ok_or_else(|| missing("message", id.as_str()))?;
-    Ok(pb::MessageCommitted { message: Some(message::to_pb(stored, session)) })
-}
-
-fn tool_call_completed(event: &StoredEvent, content: &EventContent) -> Result<pb::ToolCallCompleted, DecodeError> {
-    let id = CallId::new(first_ref(event)?);
-    let CompletedCall { result, elapsed } =
-        content.results.get(&id).ok_or_else(|| missing("result of call", id.as_str()))?;
-    Ok(pb::ToolCallCompleted { result: result.to_field(), elapsed: elapsed.to_field(), raw_parts: Vec::new() })
+) -> Result<(), DecodeError> {
+    compaction.compaction_id.clone_from(first_ref(event)?);
+    compaction.session_id = session.to_string();
+    Ok(())
 }
 
 fn first_ref(event: &StoredEvent) -> Result<&String, DecodeError> {
@@ -256,12 +186,8 @@ fn missing(what: &str, id: &str) -> DecodeError {
     DecodeError::new("event", format_args!("the {what} {id} is missing"))
 }
 
-fn tool_call_requested(pending: pb::PendingCall, at: Timestamp) -> Result<pb::PendingCall, DecodeError> {
-    Ok(pb::PendingCall { deadline: Some(absolute(pending.deadline, at)?), ..pending })
-}
-
-fn approval_requested(pending: pb::PendingApproval, at: Timestamp) -> Result<pb::PendingApproval, DecodeError> {
-    Ok(pb::PendingApproval { deadline: Some(absolute(pending.deadline, at)?), ..pending })
+fn saturated(number: i64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// Converts a stored deadline, which is relative to the event's time, to an absolute one.
@@ -269,26 +195,27 @@ fn absolute(stored: Option<prost_types::Timestamp>, at: Timestamp) -> Result<pro
     let Some(prost_types::Timestamp { seconds, nanos }) = stored else {
         return Err(DecodeError::new("event", "its deadline is missing"));
     };
-    let timeout = duration_from_pb(prost_types::Duration { seconds, nanos })?;
-    Ok(timestamp_to_pb(at.checked_add(timeout).unwrap_or(Timestamp::MAX)))
+    let timeout = Duration::from_field("deadline", prost_types::Duration { seconds, nanos })?;
+    Ok(at.checked_add(timeout).unwrap_or(Timestamp::MAX).to_field())
 }
 
-/// The action required of the host. After a submitted result only the statement knows the calls: the refs are their
-/// ids; the first `size` of them wait for a result, the others for an approval.
-fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::ActionRequired {
+/// After a submitted result only the statement knows the calls: the refs are their ids; the first `size` of them wait
+/// for a result, the others for an approval.
+fn action_required(action: &mut pb::ActionRequired, event: &StoredEvent) {
     let Some(results) = event.size.and_then(|size| usize::try_from(size).ok()) else {
-        return action;
+        return;
     };
     let (results, approvals) = event.refs.split_at(results.min(event.refs.len()));
-    pb::ActionRequired { result_call_ids: results.to_vec(), approval_call_ids: approvals.to_vec() }
+    *action = pb::ActionRequired { result_call_ids: results.to_vec(), approval_call_ids: approvals.to_vec() };
 }
 
-/// Adds what only the statement knew: the messages that are still queued, and the totals. The owner encoded the result
-/// without a compaction that ended during its last call.
-fn result(result: Option<pb::TurnResult>, event: &StoredEvent) -> Option<pb::TurnResult> {
-    let result = result.unwrap_or_default();
-    let total_usage = event.totals.to_field().or(result.total_usage);
-    Some(pb::TurnResult { queued_message_ids: event.refs.clone(), total_usage, ..result })
+/// Adds the messages that are still queued, and the totals. The owner encoded the result without a compaction that
+/// ended during its last call.
+fn add_totals(result: &mut pb::TurnResult, event: &StoredEvent) {
+    result.queued_message_ids.clone_from(&event.refs);
+    if let Some(totals) = &event.totals {
+        result.total_usage = Some(totals.to_field());
+    }
 }
 
 #[cfg(test)]
@@ -371,7 +298,8 @@ mod tests {
         let event = stored(&model::Payload::ActionRequired { results: vec![CallId::new("c1")], approvals: Vec::new() });
         let wire = to_pb(&event, &SessionId::new("s1"), &EventContent::default());
         assert_eq!((wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()), (7, "s1", "t1"));
-        assert_eq!((wire.step, wire.attempt, wire.time), (1, 2, Some(timestamp_to_pb(event.at))));
+        let time: Option<prost_types::Timestamp> = event.at.to_field();
+        assert_eq!((wire.step, wire.attempt, wire.time), (1, 2, time));
     }
 
     #[test]

@@ -6,13 +6,11 @@ use prost::Message;
 
 use crate::{
     codec::{
-        compaction,
-        field::{Field, choices, messages},
-        time::duration_to_pb,
+        compaction::replica_stopped_failure,
+        field::{Field as _, choices, messages},
     },
     model::{
-        AppliedMessage, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall, ToolExecutor, TurnResult,
-        Undone,
+        Compaction, DropReason, Ending, Payload, TurnResult, Undone,
         event::{
             CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted, UnsupportedPart,
             UnsupportedSetting, UsageRecorded,
@@ -20,10 +18,8 @@ use crate::{
         generation::Unsupported,
         media::{OmittedMedia, UNSUPPORTED_TEXT},
     },
-    pb,
+    pb::{self, event::Payload as Stored},
 };
-
-use super::kind;
 
 /// The columns of an event that its writer knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,74 +82,77 @@ messages! {
     }
 }
 
-/// Encodes an event for storage.
+/// Encodes an event for storage. What only its statement knows, and content with separate tables, is left out.
 pub fn encode(payload: &Payload) -> EncodedEvent {
-    match payload {
-        Payload::TurnStarted(it) => member::<pb::TurnStarted>(kind::TURN_STARTED, it),
-        Payload::StepStarted(it) => {
-            EncodedEvent { refs: vec![it.revision.to_string()], ..member::<pb::StepStarted>(kind::STEP_STARTED, it) }
+    let (stored, refs) = match payload {
+        Payload::TurnStarted(it) => (Stored::TurnStarted(it.to_field()), vec![]),
+        Payload::StepStarted(it) => (Stored::StepStarted(it.to_field()), vec![it.revision.to_string()]),
+        Payload::MessageCommitted { message } => {
+            (Stored::MessageCommitted(pb::MessageCommitted::default()), vec![message.to_string()])
         }
-        Payload::MessageCommitted { message } => reference(kind::MESSAGE_COMMITTED, message.as_str()),
-        Payload::ToolCallRequested { call, timeout, edited, executor } => EncodedEvent {
-            payload: tool_call_requested(call, *timeout, *edited, *executor).encode_to_vec(),
-            ..reference(kind::TOOL_CALL_REQUESTED, call.id.as_str())
-        },
-        Payload::ApprovalRequested { call, timeout } => EncodedEvent {
-            payload: approval_requested(call, *timeout).encode_to_vec(),
-            ..reference(kind::APPROVAL_REQUESTED, call.id.as_str())
-        },
-        Payload::ToolCallCompleted { call } => reference(kind::TOOL_CALL_COMPLETED, call.as_str()),
+        Payload::ToolCallRequested { call, timeout, edited, executor } => {
+            let request = pb::PendingCall {
+                call: call.to_field(),
+                executor: executor.to_field(),
+                deadline: Some(relative(*timeout)),
+                arguments_edited: *edited,
+            };
+            (Stored::ToolCallRequested(request), vec![call.id.to_string()])
+        }
+        Payload::ApprovalRequested { call, timeout } => {
+            let request = pb::PendingApproval { call: call.to_field(), deadline: Some(relative(*timeout)) };
+            (Stored::ApprovalRequested(request), vec![call.id.to_string()])
+        }
+        Payload::ToolCallCompleted { call } => {
+            (Stored::ToolCallCompleted(pb::ToolCallCompleted::default()), vec![call.to_string()])
+        }
         Payload::ToolCallCancelled { call, name, reason } => {
-            let cancelled = call_cancelled(call, name, *reason);
-            encoded(kind::TOOL_CALL_CANCELLED, &cancelled)
+            let (call_id, tool_name) = (call.to_string(), name.clone());
+            (Stored::ToolCallCancelled(pb::ToolCallCancelled { call_id, tool_name, reason: reason.to_field() }), vec![])
         }
         Payload::ActionRequired { results, approvals } => {
-            encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
+            let (result_call_ids, approval_call_ids) = (results.to_field(), approvals.to_field());
+            (Stored::ActionRequired(pb::ActionRequired { result_call_ids, approval_call_ids }), vec![])
         }
-        Payload::UsageRecorded(it) => member::<pb::UsageRecorded>(kind::USAGE_RECORDED, it),
-        Payload::UnsupportedSetting(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(it)),
-        Payload::UnsupportedPart(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_part(it)),
-        Payload::TurnRetrying(it) => member::<pb::TurnRetrying>(kind::TURN_RETRYING, it),
-        Payload::ModelSwitched(it) => member::<pb::ModelSwitched>(kind::MODEL_SWITCHED, it),
-        Payload::ModelFallback(it) => member::<pb::ModelFallback>(kind::MODEL_FALLBACK, it),
+        Payload::UsageRecorded(it) => (Stored::UsageRecorded(it.to_field()), vec![]),
+        Payload::UnsupportedSetting(it) => (Stored::UnsupportedInput(unsupported_setting(it)), vec![]),
+        Payload::UnsupportedPart(it) => (Stored::UnsupportedInput(unsupported_part(it)), vec![]),
+        Payload::TurnRetrying(it) => (Stored::TurnRetrying(it.to_field()), vec![]),
+        Payload::ModelSwitched(it) => (Stored::ModelSwitched(it.to_field()), vec![]),
+        Payload::ModelFallback(it) => (Stored::ModelFallback(it.to_field()), vec![]),
         Payload::SessionUpdated { revision, paths } => {
-            encoded(kind::SESSION_UPDATED, &session_updated(*revision, paths))
+            let updated = pb::SessionUpdated { etag: revision.to_field(), changed_paths: paths.clone() };
+            (Stored::SessionUpdated(updated), vec![])
         }
         Payload::ContextPruned { report } => {
-            let report = report.to_field();
-            encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report })
+            (Stored::ContextPruned(pb::ContextPruned { report: report.to_field() }), vec![])
         }
-        Payload::ContextRestored { restored } => member::<pb::ContextRestored>(kind::CONTEXT_RESTORED, restored),
-        Payload::CompactionStarted(it) => encode_compaction_event(kind::COMPACTION_STARTED, it),
-        Payload::CompactionCompleted(it) => encode_compaction_event(kind::COMPACTION_COMPLETED, it),
-        Payload::CompactionFailed(it) => encode_compaction_event(kind::COMPACTION_FAILED, it),
-        Payload::CompactionReverted(it) => encode_compaction_event(kind::COMPACTION_REVERTED, it),
-        Payload::MessagesApplied { message, taken } => EncodedEvent {
-            refs: vec![message.to_string()],
-            ..encoded(kind::MESSAGES_APPLIED, &messages_applied(message, taken))
-        },
-        Payload::QueuedMessageDropped { message, reason } => EncodedEvent {
-            payload: encode_dropped(*reason),
-            ..reference(kind::QUEUED_MESSAGE_DROPPED, message.as_str())
-        },
-        Payload::TurnEnded { ending, result } => encode_turn_ended(ending, result),
-    }
-}
-
-fn call_cancelled(call: &CallId, name: &str, reason: CallCancelReason) -> pb::ToolCallCancelled {
-    pb::ToolCallCancelled { call_id: call.to_string(), tool_name: name.to_owned(), reason: reason.to_field() }
-}
-
-fn session_updated(revision: i64, paths: &[String]) -> pb::SessionUpdated {
-    pb::SessionUpdated { etag: revision.to_string(), changed_paths: paths.to_vec() }
-}
-
-fn messages_applied(message: &MessageId, taken: &[AppliedMessage]) -> pb::MessagesApplied {
-    pb::MessagesApplied {
-        message_id: message.to_string(),
-        messages: taken.iter().map(Field::to_field).collect(),
-        coalesced: taken.len() > 1,
-    }
+        Payload::ContextRestored { restored } => (Stored::ContextRestored(restored.to_field()), vec![]),
+        Payload::CompactionStarted(it) => {
+            (Stored::CompactionStarted(pb::CompactionStarted { compaction: compaction(it) }), compaction_refs(it))
+        }
+        Payload::CompactionCompleted(it) => {
+            (Stored::CompactionCompleted(pb::CompactionCompleted { compaction: compaction(it) }), compaction_refs(it))
+        }
+        Payload::CompactionFailed(it) => {
+            (Stored::CompactionFailed(pb::CompactionFailed { compaction: compaction(it) }), compaction_refs(it))
+        }
+        Payload::CompactionReverted(it) => {
+            (Stored::CompactionReverted(pb::CompactionReverted { compaction: compaction(it) }), compaction_refs(it))
+        }
+        Payload::MessagesApplied { message, taken } => {
+            let (message_id, messages, coalesced) = (message.to_string(), taken.to_field(), taken.len() > 1);
+            (
+                Stored::MessagesApplied(pb::MessagesApplied { message_id, messages, coalesced }),
+                vec![message.to_string()],
+            )
+        }
+        Payload::QueuedMessageDropped { message, reason } => {
+            (Stored::QueuedMessageDropped(dropped(*reason)), vec![message.to_string()])
+        }
+        Payload::TurnEnded { ending, result } => (turn_ended(ending, result), vec![]),
+    };
+    EncodedEvent { kind: stored.kind(), refs, payload: stored.encode_message() }
 }
 
 /// The payload of a `tool_call_cancelled`. Only the statement that writes it knows the call and the tool; they are
@@ -165,12 +164,12 @@ pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
 /// The payload of a `queued_message_dropped` at the deletion of its session. Only the statement that writes it knows
 /// the message.
 pub fn encode_dropped_with_session() -> Vec<u8> {
-    encode_dropped(DropReason::SessionDeleted)
+    dropped(DropReason::SessionDeleted).encode_to_vec()
 }
 
 /// The id of the message is stored in the refs.
-fn encode_dropped(reason: DropReason) -> Vec<u8> {
-    pb::QueuedMessageDropped { reason: reason.to_field(), ..pb::QueuedMessageDropped::default() }.encode_to_vec()
+fn dropped(reason: DropReason) -> pb::QueuedMessageDropped {
+    pb::QueuedMessageDropped { reason: reason.to_field(), ..pb::QueuedMessageDropped::default() }
 }
 
 /// The payload of a `compaction_failed` for a compaction whose replica stopped. Only the statement that writes it knows
@@ -178,34 +177,18 @@ fn encode_dropped(reason: DropReason) -> Vec<u8> {
 pub fn encode_compaction_lost() -> Vec<u8> {
     let lost = pb::Compaction {
         state: pb::CompactionState::Failed.into(),
-        failure: compaction::replica_stopped_failure().to_field(),
+        failure: replica_stopped_failure().to_field(),
         ..pb::Compaction::default()
     };
     pb::CompactionFailed { compaction: Some(lost) }.encode_to_vec()
 }
 
-fn action_required(results: &[CallId], approvals: &[CallId]) -> pb::ActionRequired {
-    let ids = |calls: &[CallId]| calls.iter().map(ToString::to_string).collect();
-    pb::ActionRequired { result_call_ids: ids(results), approval_call_ids: ids(approvals) }
+fn compaction(compaction: &Compaction) -> Option<pb::Compaction> {
+    compaction.to_field()
 }
 
-/// All compaction events have the same form.
-fn encode_compaction_event(kind: &'static str, compaction: &Compaction) -> EncodedEvent {
-    let member = pb::CompactionStarted { compaction: Some(compaction.to_field()) };
-    let id = compaction.id.as_ref().map(ToString::to_string);
-    EncodedEvent { refs: id.into_iter().collect(), ..encoded(kind, &member) }
-}
-
-fn member<P: Message>(kind: &'static str, value: &impl Field<P>) -> EncodedEvent {
-    encoded(kind, &value.to_field())
-}
-
-fn encoded(kind: &'static str, member: &impl Message) -> EncodedEvent {
-    EncodedEvent { kind, refs: Vec::new(), payload: member.encode_to_vec() }
-}
-
-fn reference(kind: &'static str, id: &str) -> EncodedEvent {
-    EncodedEvent { kind, refs: vec![id.to_owned()], payload: Vec::new() }
+fn compaction_refs(compaction: &Compaction) -> Vec<String> {
+    compaction.id.iter().map(ToString::to_string).collect()
 }
 
 fn unsupported_setting(left_out: &UnsupportedSetting) -> pb::UnsupportedInput {
@@ -236,52 +219,32 @@ fn unsupported_part(left_out: &UnsupportedPart) -> pb::UnsupportedInput {
     }
 }
 
-/// A request for a tool call.
-fn tool_call_requested(call: &ToolCall, timeout: Duration, edited: bool, executor: ToolExecutor) -> pb::PendingCall {
-    pb::PendingCall {
-        call: call.to_field(),
-        executor: executor.to_field(),
-        deadline: Some(relative(timeout)),
-        arguments_edited: edited,
-    }
-}
-
-/// A request for an approval.
-fn approval_requested(call: &ToolCall, timeout: Duration) -> pb::PendingApproval {
-    pb::PendingApproval { call: call.to_field(), deadline: Some(relative(timeout)) }
-}
-
 /// The stored form of a deadline. Only the statement knows when the request is made, so this is the timeout as a time
 /// after 1970-01-01; the reader adds the event's time.
 fn relative(timeout: Duration) -> prost_types::Timestamp {
-    let prost_types::Duration { seconds, nanos } = duration_to_pb(timeout);
+    let prost_types::Duration { seconds, nanos } = timeout.to_field();
     prost_types::Timestamp { seconds, nanos }
 }
 
 /// The end of a turn: each kind of end has its own event kind.
-fn encode_turn_ended(ending: &Ending, result: &TurnResult) -> EncodedEvent {
+fn turn_ended(ending: &Ending, result: &TurnResult) -> Stored {
     let result = result.to_field();
     match ending {
-        Ending::Completed(reason) => {
-            encoded(kind::TURN_COMPLETED, &pb::TurnCompleted { reason: reason.to_field(), result })
-        }
+        Ending::Completed(reason) => Stored::TurnCompleted(pb::TurnCompleted { reason: reason.to_field(), result }),
         Ending::Cancelled { cause, outcome, reason, undone } => {
             let mode = if undone.is_some() { pb::CancelMode::Rollback } else { pb::CancelMode::Stop };
             let Undone { messages, executed } = undone.clone().unwrap_or_default();
-            encoded(
-                kind::TURN_CANCELLED,
-                &pb::TurnCancelled {
-                    cause: cause.to_field(),
-                    result,
-                    outcome: outcome.to_field(),
-                    mode: mode.into(),
-                    reason: reason.clone(),
-                    voided_message_ids: messages.into_iter().map(MessageId::into_string).collect(),
-                    executed_call_ids: executed.into_iter().map(CallId::into_string).collect(),
-                },
-            )
+            Stored::TurnCancelled(pb::TurnCancelled {
+                cause: cause.to_field(),
+                result,
+                outcome: outcome.to_field(),
+                mode: mode.into(),
+                reason: reason.clone(),
+                voided_message_ids: messages.to_field(),
+                executed_call_ids: executed.to_field(),
+            })
         }
-        Ending::Failed(failure) => encoded(kind::TURN_FAILED, &pb::TurnFailed { failure: failure.to_field(), result }),
+        Ending::Failed(failure) => Stored::TurnFailed(pb::TurnFailed { failure: failure.to_field(), result }),
     }
 }
 
@@ -290,7 +253,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::codec::arbitrary;
+    use crate::{codec::arbitrary, model::MessageId};
 
     #[test]
     fn every_event_kind_is_a_field_of_the_proto_oneof() {

@@ -2,20 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Findings, Path,
-    findings::StoredBlobs,
-    hash::{idempotency, request_hash},
-    json, number, part, text,
-};
+use super::{Decode, Findings, Path, json, media, number, part, text};
 use crate::{
+    codec::DecodeError,
     context::sanitize::{self, SanitizedText},
-    grpc::violations::RequestError,
     model::{
-        CallId, OutputPart, SessionId, ToolOutcome,
+        BlobId, CallId, OutputPart, SessionId, ToolOutcome,
         command::{Decision, SubmitToolResults, SubmittedResult, Verdict},
     },
-    pb::{self, FieldReason, limits::submit_tool_results_request, rpc},
+    pb::{self, FieldReason, limits::submit_tool_results_request},
 };
 
 /// Maximum number of results and approvals in a request.
@@ -23,30 +18,31 @@ const MAX_ANSWERS: usize = submit_tool_results_request::RESULTS;
 /// Maximum size of the texts of a result, in bytes. Larger ones go through PutBlob.
 const MAX_RESULT_BYTES: usize = 3 << 20;
 
-/// Decodes a SubmitToolResultsRequest.
-pub fn submit_tool_results(
-    mut request: pb::SubmitToolResultsRequest,
-    stored: StoredBlobs,
-) -> Result<SubmitToolResults, RequestError> {
-    let mut found = Findings::check_with(rpc::SUBMIT_TOOL_RESULTS, &mut request, stored);
-    let hash = request_hash(rpc::SUBMIT_TOOL_RESULTS, &request);
-    let pb::SubmitToolResultsRequest { session_id, request_id, results, approvals } = request;
-    let at = Path::to("results");
-    let at_approvals = Path::to("approvals");
-    check_number(at, results.len() + approvals.len(), &mut found);
-    check_once(at, &results, at_approvals, &approvals, &mut found);
-    let submit = SubmitToolResults {
-        session: SessionId::new(session_id),
-        idempotency: idempotency(request_id, hash),
-        results: results.into_iter().enumerate().map(|(i, r)| result(at.index(i), r, &mut found)).collect(),
-        decisions: approvals
-            .into_iter()
-            .enumerate()
-            .filter_map(|(i, a)| decision(at_approvals.index(i), a, &mut found))
-            .collect(),
-        contents: found.take_contents(),
-    };
-    found.finish(submit)
+impl Decode for pb::SubmitToolResultsRequest {
+    type Command = SubmitToolResults;
+
+    fn blobs(&self) -> Vec<BlobId> {
+        media::referenced_blobs(self.results.iter().flat_map(|result| &result.parts))
+    }
+
+    fn read(self, found: &mut Findings) -> Result<SubmitToolResults, DecodeError> {
+        let Self { session_id, request_id, results, approvals } = self;
+        let at = Path::to("results");
+        let at_approvals = Path::to("approvals");
+        check_number(at, results.len() + approvals.len(), found);
+        check_once(at, &results, at_approvals, &approvals, found);
+        Ok(SubmitToolResults {
+            session: SessionId::new(session_id),
+            idempotency: found.idempotency(request_id),
+            results: results.into_iter().enumerate().map(|(i, r)| result(at.index(i), r, found)).collect(),
+            decisions: approvals
+                .into_iter()
+                .enumerate()
+                .filter_map(|(i, a)| decision(at_approvals.index(i), a, found))
+                .collect(),
+            contents: found.take_contents(),
+        })
+    }
 }
 
 fn check_number(at: Path<'_>, answers: usize, found: &mut Findings) {
@@ -122,19 +118,13 @@ fn result_parts(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Ve
         .filter(|given| given.text() != Some(""))
         .map(|given| match given {
             OutputPart::Text(text) => {
-                let (text, replaced) = cleaned(&text);
+                let SanitizedText { text, replaced } = sanitize::sanitize_text(&text);
                 (OutputPart::Text(text), replaced)
             }
             OutputPart::Media(medium) => (OutputPart::Media(medium), false),
         })
         .unzip();
     (given, replaced.contains(&true))
-}
-
-/// Replaces text that cannot be stored or read. Returns true if anything was replaced.
-fn cleaned(text: &str) -> (String, bool) {
-    let SanitizedText { text, replaced } = sanitize::sanitize_text(text);
-    (text, replaced)
 }
 
 fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {

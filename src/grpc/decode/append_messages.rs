@@ -1,23 +1,21 @@
 //! Decodes AppendMessages.
 
+use uuid::Uuid;
+
 use super::{
-    Findings, Path, answers, context,
-    findings::StoredBlobs,
-    hash::{idempotency, request_hash},
-    json, labels, media,
+    Decode, Findings, Path, answers, json, labels, media,
     messages_json::{self, ImportedMessage, MessagePaths},
     number, part, provided, response, text,
 };
 use crate::{
-    grpc::violations::RequestError,
+    codec::{DecodeError, field::Field as _},
     model::{
-        CallId, Content, InputMessage, Part, PromptFormat, Role, SessionId, ToolCall, ToolResult,
+        BlobId, CallId, Content, InputMessage, Part, PromptFormat, Role, SessionId, ToolCall, ToolResult,
         command::{AppendMessages, SubmittedResult},
     },
     pb::{
         self, FieldReason,
-        limits::{self, Limited as _, append_messages_request, input_message},
-        rpc,
+        limits::{Limited as _, append_messages_request, input_message},
     },
 };
 
@@ -29,60 +27,55 @@ pub struct DecodedAppend {
     pub message_paths: Vec<MessagePaths>,
 }
 
-/// Decodes an AppendMessagesRequest. Tool calls without an id, in the format of another API, get one that
-/// starts with `prefix`.
-pub fn append_messages(
-    mut request: pb::AppendMessagesRequest,
-    stored: StoredBlobs,
-    prefix: &str,
-) -> Result<DecodedAppend, RequestError> {
-    let mut found = Findings::check_with(rpc::APPEND_MESSAGES, &mut request, stored);
-    let hash = request_hash(rpc::APPEND_MESSAGES, &request);
-    let pb::AppendMessagesRequest {
-        session_id,
-        request_id,
-        messages,
-        messages_json,
-        messages_format,
-        context_version,
-        messages_model,
-    } = request;
-    let at = Path::to("messages");
-    let shape = shape(at, &messages, &messages_json, messages_format, &mut found);
-    let mut places = Vec::new();
-    let messages: Vec<InputMessage> = match shape {
-        Some(shape) => {
-            let imported = messages_json::read(shape, &messages_json, &messages_model, prefix, &mut found);
-            check_items(Path::to("messages_json"), imported.len(), append_messages_request::MESSAGES, &mut found);
-            let read = |ImportedMessage { message, paths: place }: ImportedMessage| {
-                let read = message_from(Path::foreign(&place.message), Some(&place), message, &mut found);
-                places.push(place);
-                read
-            };
-            imported.into_iter().map(read).collect()
-        }
-        None => {
-            if !messages_model.is_empty() {
-                found.invalid(
-                    Path::to("messages_model"),
-                    FieldReason::Conflict,
-                    "must be empty if messages_json is not set",
-                );
+impl Decode for pb::AppendMessagesRequest {
+    type Command = DecodedAppend;
+
+    fn blobs(&self) -> Vec<BlobId> {
+        media::blobs_in_messages(&self.messages)
+    }
+
+    fn read(self, found: &mut Findings) -> Result<DecodedAppend, DecodeError> {
+        let Self { session_id, request_id, messages, messages_json, messages_format, context_version, messages_model } =
+            self;
+        let at = Path::to("messages");
+        let shape = shape(at, &messages, &messages_json, messages_format, found);
+        let mut places = Vec::new();
+        let messages: Vec<InputMessage> = match shape {
+            Some(shape) => {
+                // Tool calls without an id, in the format of another API, get one.
+                let prefix = format!("call_{}_", Uuid::now_v7().simple());
+                let imported = messages_json::read(shape, &messages_json, &messages_model, &prefix, found);
+                check_items(Path::to("messages_json"), imported.len(), append_messages_request::MESSAGES, found);
+                let read = |ImportedMessage { message, paths: place }: ImportedMessage| {
+                    let read = message_from(Path::foreign(&place.message), Some(&place), message, found);
+                    places.push(place);
+                    read
+                };
+                imported.into_iter().map(read).collect()
             }
-            // More are rejected, and not decoded.
-            let messages = messages.into_iter().take(append_messages_request::MESSAGES);
-            messages.enumerate().map(|(i, m)| message(at.index(i), m, &mut found)).collect()
-        }
-    };
-    let command = AppendMessages {
-        session: SessionId::new(session_id),
-        idempotency: idempotency(request_id, hash),
-        messages,
-        renames_calls: shape.is_some(),
-        contents: found.take_contents(),
-        version: number::large_count(context_version),
-    };
-    found.finish(DecodedAppend { command, message_paths: places })
+            None => {
+                if !messages_model.is_empty() {
+                    found.invalid(
+                        Path::to("messages_model"),
+                        FieldReason::Conflict,
+                        "must be empty if messages_json is not set",
+                    );
+                }
+                // More are rejected, and not decoded.
+                let messages = messages.into_iter().take(append_messages_request::MESSAGES);
+                messages.enumerate().map(|(i, m)| message(at.index(i), m, found)).collect()
+            }
+        };
+        let command = AppendMessages {
+            session: SessionId::new(session_id),
+            idempotency: found.idempotency(request_id),
+            messages,
+            renames_calls: shape.is_some(),
+            contents: found.take_contents(),
+            version: number::large_count(context_version),
+        };
+        Ok(DecodedAppend { command, message_paths: places })
+    }
 }
 
 /// Reports too many messages, or too many parts of a message, in the format of another API.
@@ -118,8 +111,7 @@ fn shape(
 
 /// The format of another API's messages. Reports another format of this API, and returns `None`.
 pub(super) fn foreign_shape(at: Path<'_>, format: i32, found: &mut Findings) -> Option<PromptFormat> {
-    let format = number::choice(format).filter(|&format| format != pb::PromptFormat::Unspecified)?;
-    let shape = context::shape_of(format);
+    let shape = PromptFormat::from_field("format", format).ok().filter(|_| format != 0)?;
     if matches!(shape, PromptFormat::Neutral | PromptFormat::Native) {
         found.invalid(at, FieldReason::Unsupported, "must be the format of another API");
         return None;
@@ -141,7 +133,7 @@ fn message_from(
     found: &mut Findings,
 ) -> InputMessage {
     let pb::InputMessage { role, parts, pinned, metadata, response, create_time } = message;
-    let role = self::role(role);
+    let role = number::choice_or(role, Role::User);
     if response.is_some() && role != Role::Assistant {
         found.invalid(at.field("response"), FieldReason::Unsupported, "is only allowed in assistant messages");
     }
@@ -172,15 +164,6 @@ fn message_from(
     }
 }
 
-fn role(role: i32) -> Role {
-    match number::choice(role) {
-        Some(pb::Role::Unspecified | pb::Role::User) | None => Role::User,
-        Some(pb::Role::System) => Role::System,
-        Some(pb::Role::Assistant) => Role::Assistant,
-        Some(pb::Role::Tool) => Role::Tool,
-    }
-}
-
 fn part(at: Path<'_>, role: Role, is_foreign: bool, part: pb::Part, found: &mut Findings) -> Option<Part> {
     match role {
         Role::System | Role::User => part::user_part(at, part, found),
@@ -198,14 +181,7 @@ fn response_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<P
     let bare = provider_metadata_json.is_empty();
     let provider_metadata = json::optional_object(at.field("provider_metadata_json"), provider_metadata_json, found);
     let (content, sanitized) = match content {
-        Some(Wire::Text(text)) => {
-            if text.is_empty() && bare {
-                found.required(at.field("text"));
-            }
-            limits::part::TEXT.check(at.field("text"), &text, found);
-            let (text, sanitized) = text::replace_nul(text);
-            (Content::Text(text), sanitized)
-        }
+        Some(Wire::Text(text)) => part::text(at.field("text"), text, bare, found),
         Some(Wire::Reasoning(pb::Reasoning { text, redacted })) => {
             let (text, sanitized) = text::replace_nul(text);
             (Content::Reasoning { text, redacted }, sanitized)
@@ -261,14 +237,7 @@ fn result_part(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findi
             });
             return Some(Part { content, citations: Vec::new(), provider_metadata, sanitized: sanitized || imported });
         }
-        Some(Wire::Text(_)) => "text",
-        Some(Wire::Reasoning(_)) => "reasoning",
-        Some(Wire::ToolCall(_)) => "tool_call",
-        Some(Wire::Media(_)) => "media",
-        Some(Wire::Refusal(_)) => "refusal",
-        Some(Wire::ProviderItem(_)) => "provider_item",
-        Some(Wire::StepStart(_)) => "step_start",
-        Some(Wire::CompactionMarker(_)) => "compaction_marker",
+        Some(other) => other.kind(),
         None => {
             found.invalid(at, FieldReason::Invalid, "must have content: tool_result");
             return None;

@@ -1,9 +1,10 @@
 //! Decodes the requests about blobs.
 
 use super::{
-    Findings, Path,
+    Findings, GetBlob, Path, StoredBlobs,
     hash::{idempotency, request_hash},
-    media, number,
+    media::{self, HASH_CHARS, is_hash},
+    number,
 };
 use crate::{
     grpc::violations::{RequestError, Violation, Violations},
@@ -19,30 +20,6 @@ use crate::{
 
 /// Maximum size of an uploaded chunk, in bytes.
 pub const MAX_CHUNK_BYTES: usize = put_blob_request::CHUNK;
-/// Length of a SHA-256 in hex digits.
-const HASH_DIGITS: usize = 64;
-
-/// The range of a blob to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GetBlob {
-    pub blob: BlobId,
-    /// The first byte.
-    pub offset: u64,
-    /// Number of bytes; 0 means to the end.
-    pub length: u64,
-}
-
-/// Decodes a GetBlobRequest.
-pub fn get_blob(mut request: pb::GetBlobRequest) -> Result<GetBlob, RequestError> {
-    let found = Findings::check(rpc::GET_BLOB, &mut request);
-    let pb::GetBlobRequest { blob_id, offset_bytes, length_bytes } = request;
-    let get = GetBlob {
-        blob: BlobId::new(blob_id),
-        offset: number::bytes(offset_bytes),
-        length: number::bytes(length_bytes),
-    };
-    found.finish(get)
-}
 
 /// The error for a range that starts or ends after the end of a blob of `bytes` bytes.
 pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> RequestError {
@@ -55,7 +32,7 @@ pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Reque
     let Some(Data::Header(header)) = request.and_then(|request| request.data) else {
         return Err(refused("header", FieldReason::Required, "must be set in the first message"));
     };
-    let mut found = Findings::of(rpc::PUT_BLOB);
+    let mut found = Findings::new(rpc::PUT_BLOB, StoredBlobs::new());
     let at = Path::to("header");
     header.check(at, &mut found);
     let hash = request_hash(rpc::PUT_BLOB, &header);
@@ -67,7 +44,7 @@ pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Reque
         id: content_id(at.field("sha256"), sha256, &mut found),
         idempotency: idempotency(request_id, hash),
     };
-    found.finish(put)
+    found.finish(Ok(put))
 }
 
 /// Decodes each further message of an upload.
@@ -97,9 +74,8 @@ pub fn content_mismatch(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violatio
 
 /// Decodes the expected hash of the content. Returns `None` if the header has none.
 fn content_id(at: Path<'_>, sha256: String, found: &mut Findings) -> Option<BlobId> {
-    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    if !sha256.is_empty() && (sha256.len() != HASH_DIGITS || !sha256.chars().all(is_hex)) {
-        found.invalid(at, FieldReason::Invalid, format!("must be {HASH_DIGITS} lower-case hexadecimal digits"));
+    if !sha256.is_empty() && !is_hash(&sha256) {
+        found.invalid(at, FieldReason::Invalid, format!("must be {HASH_CHARS} lower-case hexadecimal digits"));
     }
     (!sha256.is_empty()).then(|| BlobId::new(sha256))
 }

@@ -2,7 +2,7 @@
 
 use super::{Findings, Path, generation, labels, pinned, policy, text, tools};
 use crate::{
-    codec,
+    codec::field::Field,
     model::command::SessionDraft,
     pb::{self, FieldReason},
 };
@@ -11,7 +11,7 @@ use crate::{
 /// conversion is the same as for stored configurations.
 pub(super) fn draft(at: Path<'_>, mut session: pb::Session, found: &mut Findings) -> SessionDraft {
     check(at, &mut session, found);
-    SessionDraft { config: found.converted(at, codec::config::from_pb(session)) }
+    SessionDraft { config: found.converted(at, Field::from_field("session", session)) }
 }
 
 /// Checks what the limits of the fields do not express, and replaces characters that cannot be stored.
@@ -32,14 +32,12 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
     session.metadata = labels::labels(std::mem::take(&mut session.metadata));
 }
 
-/// Whether a session has a `configuration_blob`, to which responses move large fields. Requests do not read it.
-pub(super) fn is_partial(session: Option<&pb::Session>) -> bool {
-    session.is_some_and(|session| session.configuration_blob.is_some())
-}
-
-/// Reports large fields of a partial session that the request would set but that are missing. `paths` are the
-/// fields that the request sets, `None` for all.
-pub(super) fn check_large_fields(at: Path<'_>, session: &pb::Session, paths: Option<&[String]>, found: &mut Findings) {
+/// Reports large fields that a request with a `configuration_blob`, to which responses move them, would set but that are
+/// missing: requests do not read the blob. `paths` are the fields that the request sets, `None` for all.
+pub(super) fn check_large_fields(session: Option<&pb::Session>, paths: Option<&[String]>, found: &mut Findings) {
+    let Some(session) = session.filter(|session| session.configuration_blob.is_some()) else {
+        return;
+    };
     let large = [
         ("system_prompt", session.system_prompt.is_empty()),
         ("pinned_blocks", session.pinned_blocks.is_empty()),
@@ -54,7 +52,7 @@ pub(super) fn check_large_fields(at: Path<'_>, session: &pb::Session, paths: Opt
     let only_in_blob = large.into_iter().filter(|(name, is_absent)| *is_absent && is_set_by(name));
     for (name, _) in only_in_blob {
         found.invalid(
-            at.field(name),
+            Path::to("session").field(name),
             FieldReason::Required,
             "must be set, or configuration_blob must be absent: requests do not read the blob",
         );

@@ -1,68 +1,79 @@
 //! Decodes ExecuteTurn.
 
 use super::{
-    Findings, Path, StreamOptions, config,
-    findings::StoredBlobs,
-    generation,
-    hash::{idempotency, request_hash},
-    id, input, number, stream, text, tools,
+    Decode, Findings, Path, StreamOptions, config, generation, hash::request_hash, input, media, number, stream, text,
+    tools,
 };
 use crate::{
-    codec,
-    grpc::violations::RequestError,
+    codec::{
+        DecodeError,
+        field::{Field, choices},
+    },
     model::{
-        Seq,
+        BlobId, Seq, SessionId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
     },
-    pb::{self, FieldReason, rpc},
+    pb::{self, FieldReason, Rpc as _, limits::Limited as _},
 };
 
-/// Decodes an ExecuteTurnRequest.
-pub fn execute_turn(
-    mut request: pb::ExecuteTurnRequest,
-    stored: StoredBlobs,
-) -> Result<(ExecuteTurn, StreamOptions), RequestError> {
-    let is_partial = config::is_partial(request.session.as_ref());
-    let mut found = Findings::check_with(rpc::EXECUTE_TURN, &mut request, stored);
-    if let Some(session) = request.session.as_ref().filter(|_| is_partial) {
-        config::check_large_fields(Path::to("session"), session, None, &mut found);
+impl Decode for pb::ExecuteTurnRequest {
+    type Command = (ExecuteTurn, StreamOptions);
+
+    fn blobs(&self) -> Vec<BlobId> {
+        media::blobs_in_messages(&self.input)
     }
-    // These belong to the call. The rest must be the same in a repeated request.
-    let after_seq = std::mem::take(&mut request.after_seq);
-    let stream = request.stream.take();
-    let hash = request_hash(rpc::EXECUTE_TURN, &request);
-    let pb::ExecuteTurnRequest {
-        session_id,
-        request_id,
-        after_seq: _,
-        input,
-        continue_transcript,
-        tools,
-        limits,
-        model,
-        generation,
-        busy_policy,
-        cancel_after_disconnect,
-        stream: _,
-        session,
-    } = request;
-    let command = ExecuteTurn {
-        session: id::optional_session(session_id),
-        idempotency: idempotency(request_id, hash),
-        after: Seq(after_seq),
-        start: start(input, continue_transcript, &mut found),
-        contents: found.take_contents(),
-        request: TurnRequest {
-            tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
-            limits: found.converted(Path::to("limits"), codec::limits::override_from_pb(limits.unwrap_or_default())),
-            model: text::non_empty(model),
-            generation: generation::read(Path::to("generation"), generation, &mut found),
-            cancel_after: number::duration(cancel_after_disconnect),
-        },
-        busy: busy(busy_policy),
-        create: session.map(|session| create(Path::to("session"), session, &mut found)),
-    };
-    found.finish((command, stream::options(stream)))
+
+    fn clear_server_fields(&mut self, found: &mut Findings) {
+        config::check_large_fields(self.session.as_ref(), None, found);
+        self.clear_output_only();
+    }
+
+    fn hash(&mut self) -> String {
+        // These belong to the call. The rest must be the same in a repeated request.
+        let (after_seq, stream) = (std::mem::take(&mut self.after_seq), self.stream.take());
+        let hash = request_hash(Self::NAME, self);
+        (self.after_seq, self.stream) = (after_seq, stream);
+        hash
+    }
+
+    fn read(self, found: &mut Findings) -> Result<(ExecuteTurn, StreamOptions), DecodeError> {
+        let Self {
+            session_id,
+            request_id,
+            after_seq,
+            input,
+            continue_transcript,
+            tools,
+            limits,
+            model,
+            generation,
+            busy_policy,
+            cancel_after_disconnect,
+            stream,
+            session,
+        } = self;
+        let command = ExecuteTurn {
+            session: text::non_empty(session_id).map(SessionId::new),
+            idempotency: found.idempotency(request_id),
+            after: Seq(after_seq),
+            start: start(input, continue_transcript, found),
+            contents: found.take_contents(),
+            request: TurnRequest {
+                tools: tools.map(|tools| tools::set(Path::to("tools"), tools, found)),
+                limits: found.converted(Path::to("limits"), Field::from_field("limits", limits)),
+                model: text::non_empty(model),
+                generation: generation::read(Path::to("generation"), generation, found),
+                cancel_after: number::duration(cancel_after_disconnect),
+            },
+            busy: number::choice_or(busy_policy, BusyPolicy::Enqueue),
+            create: session.map(|session| create(Path::to("session"), session, found)),
+        };
+        Ok((command, stream::options(stream)))
+    }
+}
+
+choices! {
+    BusyPolicy = BusyPolicy { Enqueue, Reject, Interrupt }
 }
 
 /// What the turn starts with. Without input and without `continue_transcript`, it starts with the queued
@@ -75,14 +86,6 @@ fn start(input: Option<pb::InputMessage>, continue_transcript: bool, found: &mut
         Some(input) => Start::Input(Box::new(input::user(Path::to("input"), input, found))),
         None if continue_transcript => Start::Transcript,
         None => Start::Queue,
-    }
-}
-
-fn busy(policy: i32) -> BusyPolicy {
-    match number::choice(policy) {
-        Some(pb::BusyPolicy::Unspecified | pb::BusyPolicy::Enqueue) | None => BusyPolicy::Enqueue,
-        Some(pb::BusyPolicy::Reject) => BusyPolicy::Reject,
-        Some(pb::BusyPolicy::Interrupt) => BusyPolicy::Interrupt,
     }
 }
 

@@ -2,15 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Path;
+use super::{Path, hash::idempotency};
 use crate::{
     codec::DecodeError,
     grpc::violations::{RequestError, Violation, Violations},
-    model::{BlobId, NewContent, media::BlobRef},
-    pb::{
-        FieldReason,
-        limits::{Limited, Report},
-    },
+    model::{BlobId, NewContent, command::Idempotency, media::BlobRef},
+    pb::{FieldReason, limits::Report},
 };
 
 /// The stored blobs among those that a request references.
@@ -18,8 +15,10 @@ pub type StoredBlobs = BTreeMap<BlobId, BlobRef>;
 
 /// Collects the violations and unimplemented features of one request.
 #[derive(Debug)]
-pub(super) struct Findings {
+pub struct Findings {
     rpc: &'static str,
+    /// The hash of a request with a `request_id`.
+    hash: String,
     violations: Violations,
     not_implemented: Option<String>,
     stored: StoredBlobs,
@@ -29,29 +28,27 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// No findings yet.
-    pub(super) fn of(rpc: &'static str) -> Self {
+    /// No findings yet. `stored` are the blobs that the request references.
+    pub(super) fn new(rpc: &'static str, stored: StoredBlobs) -> Self {
         Self {
             rpc,
+            hash: String::new(),
             violations: Violations::default(),
             not_implemented: None,
-            stored: StoredBlobs::new(),
+            stored,
             contents: Vec::new(),
             known: BTreeSet::new(),
         }
     }
 
-    /// The fields of a request that exceed their limits. Clears the fields that only the server sets.
-    pub(super) fn check(rpc: &'static str, request: &mut impl Limited) -> Self {
-        request.clear_output_only();
-        let mut found = Self::of(rpc);
-        request.check(Path::request(), &mut found);
-        found
+    /// Sets the hash of the request.
+    pub(super) fn set_hash(&mut self, hash: String) {
+        self.hash = hash;
     }
 
-    /// Like [`Findings::check`], for a request whose referenced blobs are `stored`.
-    pub(super) fn check_with(rpc: &'static str, request: &mut impl Limited, stored: StoredBlobs) -> Self {
-        Self { stored, ..Self::check(rpc, request) }
+    /// The idempotency key of the request, with its hash.
+    pub(super) fn idempotency(&self, request_id: String) -> Idempotency {
+        idempotency(request_id, self.hash.clone())
     }
 
     /// A blob that the request references. Returns `None` if it does not exist or was not looked up.
@@ -86,11 +83,16 @@ impl Findings {
     /// that stored messages stay readable.
     pub(super) fn converted<T: Default>(&mut self, at: Path<'_>, converted: Result<T, DecodeError>) -> T {
         converted.unwrap_or_else(|_| {
-            if self.violations.is_empty() {
-                self.invalid(at, FieldReason::Invalid, "has a value unknown to this server");
-            }
+            self.unknown_value(at);
             T::default()
         })
+    }
+
+    /// Reports a value that a conversion rejects, unless a check has reported the reason.
+    fn unknown_value(&mut self, at: Path<'_>) {
+        if self.violations.is_empty() {
+            self.invalid(at, FieldReason::Invalid, "has a value unknown to this server");
+        }
     }
 
     /// Reports a field that uses an unimplemented feature. Only the first is returned.
@@ -100,13 +102,16 @@ impl Findings {
 
     /// Returns the value if there are no findings. Violations take precedence over unimplemented features,
     /// because a later version would reject them too.
-    pub(super) fn finish<T>(self, value: T) -> Result<T, RequestError> {
-        if !self.violations.is_empty() {
-            return Err(RequestError::Invalid(self.violations));
+    pub(super) fn finish<T>(mut self, value: Result<T, DecodeError>) -> Result<T, RequestError> {
+        if let Err(error) = &value {
+            self.unknown_value(Path::to(error.what()));
         }
-        match self.not_implemented {
-            Some(field) => Err(RequestError::NotImplemented { rpc: self.rpc, field }),
-            None => Ok(value),
+        match (value, self.not_implemented) {
+            (Ok(value), None) if self.violations.is_empty() => Ok(value),
+            (Ok(_), Some(field)) if self.violations.is_empty() => {
+                Err(RequestError::NotImplemented { rpc: self.rpc, field })
+            }
+            (_, _) => Err(RequestError::Invalid(self.violations)),
         }
     }
 }

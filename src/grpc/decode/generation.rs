@@ -2,7 +2,7 @@
 
 use super::{Findings, Path, json_check, schema};
 use crate::{
-    codec,
+    codec::field::Field,
     model::Generation,
     pb::{self, FieldReason, limits::generation},
 };
@@ -17,7 +17,7 @@ pub(super) fn read(at: Path<'_>, generation: Option<pb::Generation>, found: &mut
         return Generation::default();
     };
     check(at, &mut generation, found);
-    found.converted(at, codec::generation::from_stored(Some(generation)))
+    found.converted(at, Field::from_field("generation", generation))
 }
 
 /// Checks what the limits of the fields do not express, sets the missing name of a response format, and converts

@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn json_text_is_kept_as_sent() {
-        let mut found = Findings::of("rpc");
+        let mut found = Findings::new("rpc", Default::default());
         for text in [" {\"b\":1.50,\"a\":1e2,\"b\":2} ", "[]"] {
             let kept = optional_object(Path::to("x"), text.into(), &mut found);
             assert_eq!(kept.as_deref(), Some(text));
         }
-        assert!(found.finish(()).is_err());
+        assert!(found.finish(Ok(())).is_err());
     }
 
     #[test]

@@ -20,26 +20,23 @@ use crate::{
 const MAX_REFERENCED_BLOBS: usize = 256;
 
 /// Length of a blob id, the hex SHA-256 of its content.
-const HASH_CHARS: usize = 64;
+pub(super) const HASH_CHARS: usize = 64;
 
 /// The blobs that these messages reference, to be looked up before decoding.
-pub fn blobs_in_messages<'a>(messages: impl IntoIterator<Item = &'a pb::InputMessage>) -> Vec<BlobId> {
+pub(super) fn blobs_in_messages<'a>(messages: impl IntoIterator<Item = &'a pb::InputMessage>) -> Vec<BlobId> {
     referenced_blobs(messages.into_iter().flat_map(|message| &message.parts))
 }
 
-/// The blobs that these results reference, to be looked up before decoding.
-pub fn blobs_in_results(results: &[pb::ToolResult]) -> Vec<BlobId> {
-    referenced_blobs(results.iter().flat_map(|result| &result.parts))
-}
-
-fn referenced_blobs<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
+/// The blobs that these parts reference, to be looked up before decoding.
+pub(super) fn referenced_blobs<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
     let mut named = BTreeSet::new();
     parts.for_each(|part| collect(part, &mut named));
+    // Others are not looked up.
     named.into_iter().filter(|id| is_hash(id)).take(MAX_REFERENCED_BLOBS).map(BlobId::new).collect()
 }
 
-/// Whether a text has the form of a blob id. Others are not looked up.
-fn is_hash(id: &str) -> bool {
+/// Whether a text has the form of a blob id.
+pub(super) fn is_hash(id: &str) -> bool {
     id.len() == HASH_CHARS && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 

@@ -1,7 +1,7 @@
 //! Converts messages in another API's format to the messages that a client of this API would send.
 
 use crate::{
-    codec::{self, field::Field as _},
+    codec::field::Field as _,
     model::{PromptFormat, Role, config::is_model_reference},
     pb::{self, FieldReason, media, part},
     provider::foreign::{
@@ -95,14 +95,8 @@ fn imported(message: ForeignMessage, leading: bool, (provider, model): (&str, &s
         finish_reason: finish.into(),
         ..pb::ModelResponse::default()
     });
-    let role = match role {
-        Role::System => pb::Role::System,
-        Role::User => pb::Role::User,
-        Role::Assistant => pb::Role::Assistant,
-        Role::Tool => pb::Role::Tool,
-    };
     let message = pb::InputMessage {
-        role: role.into(),
+        role: role.to_field(),
         parts: parts.into_iter().map(|part| self::part(part, provider)).collect(),
         pinned: leading,
         response,
@@ -149,6 +143,13 @@ fn content(content: ForeignContent, provider: &str) -> part::Content {
             item_json: json,
             title,
         }),
+    };
+    pb::Part {
+        content: Some(content),
+        citations: citations.to_field(),
+        provider_metadata_json: metadata.unwrap_or_default(),
+        sanitized,
+        ..pb::Part::default()
     }
 }
 

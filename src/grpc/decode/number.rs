@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{codec, model::Seq};
+use crate::{
+    codec::field::{Choice, Field},
+    model::Seq,
+};
 
 /// A count. 0 means unset.
 pub(super) fn count(number: i32) -> Option<u32> {
@@ -34,6 +37,11 @@ pub(super) fn choice<E: TryFrom<i32>>(number: i32) -> Option<E> {
     E::try_from(number).ok()
 }
 
+/// An enum of the model. UNSPECIFIED, and a number that a check has reported, are the default.
+pub(super) fn choice_or<C: Choice>(number: i32, default: C) -> C {
+    Option::<C>::from_field("choice", number).ok().flatten().unwrap_or(default)
+}
+
 /// A duration. Absent and 0 both mean unset.
 pub(super) fn duration(wire: Option<prost_types::Duration>) -> Option<Duration> {
     wire.and_then(|wire| Duration::try_from(wire).ok()).filter(|duration| !duration.is_zero())
@@ -41,5 +49,5 @@ pub(super) fn duration(wire: Option<prost_types::Duration>) -> Option<Duration> 
 
 /// A point in time.
 pub(super) fn timestamp(wire: Option<prost_types::Timestamp>) -> Option<jiff::Timestamp> {
-    wire.and_then(|wire| codec::time::timestamp_from_pb(wire).ok())
+    wire.and_then(|wire| Field::from_field("timestamp", wire).ok())
 }

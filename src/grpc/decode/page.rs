@@ -15,9 +15,11 @@ pub struct PageRequest {
     pub token: Option<String>,
 }
 
-/// Decodes `page_size` and `page_token`.
-pub(super) fn page(page_size: i32, page_token: String) -> PageRequest {
-    PageRequest { size: size(page_size, DEFAULT_PAGE_SIZE), token: text::non_empty(page_token) }
+impl PageRequest {
+    /// Decodes `page_size` and `page_token`.
+    pub(super) fn new(page_size: i32, page_token: String) -> Self {
+        Self { size: size(page_size, DEFAULT_PAGE_SIZE), token: text::non_empty(page_token) }
+    }
 }
 
 /// Decodes `page_size`, with the list's default.

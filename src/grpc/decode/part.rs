@@ -13,17 +13,21 @@ pub(super) fn user_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> O
     let bare = provider_metadata_json.is_empty();
     let provider_metadata = json::optional_object(at.field("provider_metadata_json"), provider_metadata_json, found);
     let (content, sanitized) = match text_or_medium(at, content, found)? {
-        OutputPart::Text(text) => {
-            if text.is_empty() && bare {
-                found.required(at.field("text"));
-            }
-            limits::part::TEXT.check(at.field("text"), &text, found);
-            let (text, sanitized) = text::replace_nul(text);
-            (Content::Text(text), sanitized)
-        }
+        OutputPart::Text(text) => self::text(at.field("text"), text, bare, found),
         OutputPart::Media(medium) => (Content::Media(medium), false),
     };
     Some(Part { content, citations: Vec::new(), provider_metadata, sanitized: sanitized || imported })
+}
+
+/// Decodes a text. It must not be empty if it is `bare`: without metadata of a provider. Returns true if characters were
+/// replaced.
+pub(super) fn text(at: Path<'_>, text: String, bare: bool, found: &mut Findings) -> (Content, bool) {
+    if text.is_empty() && bare {
+        found.required(at);
+    }
+    limits::part::TEXT.check(at, &text, found);
+    let (text, sanitized) = text::replace_nul(text);
+    (Content::Text(text), sanitized)
 }
 
 /// Decodes a part of a tool result. Reports a part that is neither text nor media, and returns `None`. The
@@ -52,13 +56,7 @@ fn text_or_medium(at: Path<'_>, content: Option<part::Content>, found: &mut Find
         Some(Content::Media(media)) => {
             return media::read(at.field("media"), media, found).map(OutputPart::Media);
         }
-        Some(Content::Reasoning(_)) => "reasoning",
-        Some(Content::ToolCall(_)) => "tool_call",
-        Some(Content::ToolResult(_)) => "tool_result",
-        Some(Content::Refusal(_)) => "refusal",
-        Some(Content::ProviderItem(_)) => "provider_item",
-        Some(Content::StepStart(_)) => "step_start",
-        Some(Content::CompactionMarker(_)) => "compaction_marker",
+        Some(other) => other.kind(),
         None => {
             found.invalid(at, FieldReason::Invalid, "must have content: text or media");
             return None;

@@ -2,7 +2,8 @@
 
 use super::{Findings, Path, number, text};
 use crate::{
-    codec,
+    codec::field::Field as _,
+    model::PinnedKind,
     pb::{self, FieldReason},
 };
 
@@ -12,7 +13,7 @@ pub(super) fn check(at: Path<'_>, blocks: &mut [pb::PinnedBlock], found: &mut Fi
     for (i, block) in blocks.iter_mut().enumerate() {
         text::clean(&mut block.text);
         let category = number::choice(block.category);
-        if category.is_some_and(|category| codec::config::kind_from_pb(category).is_err()) {
+        if category.is_some_and(|it: pb::ContextCategory| PinnedKind::from_field("category", it.into()).is_err()) {
             found.invalid(
                 at.index(i).field("category"),
                 FieldReason::Unsupported,

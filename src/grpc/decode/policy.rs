@@ -2,11 +2,7 @@
 
 use super::{Findings, Path};
 use crate::{
-    codec::field::Field as _,
-    model::{
-        compaction::{InstructionsMode, Strategy},
-        config::is_model_reference,
-    },
+    model::config::is_model_reference,
     pb::{
         self, FieldReason,
         limits::{compaction_policy, policy},
@@ -52,14 +48,4 @@ pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Finding
     if !model.is_empty() && compaction_policy::SUMMARY_MODEL.fits(model) && !is_model_reference(model) {
         found.invalid(at, FieldReason::Invalid, "must look like PROVIDER/MODEL");
     }
-}
-
-/// Decodes a compaction strategy. Returns `None` to use the policy's.
-pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Option<Strategy> {
-    found.converted(at, Option::from_field("strategy", strategy))
-}
-
-/// Decodes how the instructions are used. Returns `None` to use the policy's.
-pub(super) fn instructions_mode(at: Path<'_>, mode: i32, found: &mut Findings) -> Option<InstructionsMode> {
-    found.converted(at, Option::from_field("instructions_mode", mode))
 }

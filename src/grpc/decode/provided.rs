@@ -2,7 +2,7 @@
 
 use super::{Findings, Path, json, text};
 use crate::{
-    codec,
+    codec::field::Field as _,
     model::{Citation, ProviderItem},
     pb::{self, FieldReason},
 };
@@ -29,7 +29,7 @@ pub(super) fn citations(
             let at = at.index(i);
             json::check_object(at.field("provider_metadata_json"), metadata, found);
         }
-        codec::citation::from_pb(citation).ok()
+        Citation::from_field("citation", citation).ok()
     };
     let citations = citations.into_iter().enumerate().filter_map(read).collect();
     (citations, any_replaced)

@@ -2,7 +2,7 @@
 
 use super::{Findings, Path, json};
 use crate::{
-    codec,
+    codec::field::Field,
     model::{ModelResponse, Usage},
     pb::{
         self, FieldReason,
@@ -29,13 +29,13 @@ pub(super) fn read(at: Path<'_>, response: pb::ModelResponse, found: &mut Findin
             "are only allowed in the failure of a turn",
         );
     }
-    codec::response::from_pb(response).ok()
+    Field::from_field("response", response).ok()
 }
 
 /// Decodes the usage of a model call. Reports violations, and returns `None` if it cannot be converted.
 pub(super) fn usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) -> Option<Usage> {
     check_usage(at, &usage, found);
-    codec::usage::from_pb(usage).ok()
+    Field::from_field("usage", usage).ok()
 }
 
 fn check_usage(at: Path<'_>, usage: &pb::Usage, found: &mut Findings) {

@@ -2,8 +2,8 @@
 
 use super::{Findings, Path, json, number, schema, text};
 use crate::{
-    codec,
-    model::ToolSet,
+    codec::field::Field,
+    model::{ToolCategory, ToolSet},
     pb::{
         self, FieldReason,
         limits::{provider_tool, tool_set},
@@ -13,11 +13,11 @@ use crate::{
 /// Decodes a set of tools.
 pub(super) fn set(at: Path<'_>, mut set: pb::ToolSet, found: &mut Findings) -> ToolSet {
     check(at, &mut set, found);
-    found.converted(at, codec::tools::from_pb(set))
+    found.converted(at, Field::from_field("tools", set))
 }
 
-/// Checks what the limits of the fields do not express, cleans texts, and converts schemas to the form in which
-/// they are stored.
+/// Checks what the limits of the fields do not express, cleans texts, and converts schemas and names to the form in
+/// which they are stored.
 pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
     let pb::ToolSet { host_tools, provider_tools, mcp_servers: _ } = set;
     if host_tools.len() + provider_tools.len() > tool_set::HOST_TOOLS {
@@ -39,11 +39,16 @@ pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
 
 fn check_tool(at: Path<'_>, tool: &mut pb::Tool, found: &mut Findings) {
     text::clean(&mut tool.description);
+    if let Some(mcp) = &mut tool.mcp
+        && mcp.tool.is_empty()
+    {
+        mcp.tool.clone_from(&tool.name);
+    }
     if let Some(schema) = &mut tool.input_schema {
         schema::check(at.field("input_schema"), schema, found);
     }
     let category = number::choice(tool.category);
-    if category.is_some_and(|category| codec::tools::category_from_pb(category).is_err()) {
+    if category.is_some_and(|it: pb::ContextCategory| ToolCategory::from_field("category", it.into()).is_err()) {
         found.invalid(at.field("category"), FieldReason::Unsupported, "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS");
     }
 }

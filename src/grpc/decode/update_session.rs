@@ -1,71 +1,57 @@
-//! Decodes UpdateSession and DeleteSession.
+//! Decodes UpdateSession.
 
 use prost_types::FieldMask;
 
-use super::{
-    Findings, Path, config,
-    hash::{idempotency, request_hash},
-    text,
-};
+use super::{Decode, Findings, Path, config, text};
 use crate::{
-    codec::mask::{self, WrongPath},
-    grpc::violations::RequestError,
+    codec::{
+        DecodeError,
+        mask::{self, WrongPath},
+    },
     model::{
         SessionId,
-        command::{ConfigChange, DeleteSession, UpdateSession},
+        command::{ConfigChange, UpdateSession},
     },
-    pb::{self, FieldReason, rpc},
+    pb::{self, FieldReason, limits::Limited as _},
 };
 
 /// Maximum number of paths in a field mask.
 const MAX_PATHS: usize = 256;
 
-/// Decodes an UpdateSessionRequest. All fields that are set are checked, in the mask or not.
-pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSession, RequestError> {
-    let is_partial = config::is_partial(request.session.as_ref());
-    // Output-only elsewhere, a precondition here.
-    let etag = request.session.as_ref().map_or(String::new(), |session| session.etag.clone());
-    let mut found = Findings::check(rpc::UPDATE_SESSION, &mut request);
-    if let Some(session) = &mut request.session {
-        if is_partial {
-            let mask = request.update_mask.as_ref();
-            let listed = mask.map_or(&[][..], |mask| &mask.paths);
-            config::check_large_fields(Path::to("session"), session, Some(listed), &mut found);
-        }
-        session.etag.clone_from(&etag);
-    }
-    let hash = request_hash(rpc::UPDATE_SESSION, &request);
-    let pb::UpdateSessionRequest { session, update_mask, request_id } = request;
-    let at = Path::to("session");
-    let mut session = session.unwrap_or_default();
-    let session_id = std::mem::take(&mut session.session_id);
-    let etag = std::mem::take(&mut session.etag);
-    if session_id.is_empty() {
-        found.required(at.field("session_id"));
-    }
-    let update = UpdateSession {
-        session: SessionId::new(session_id),
-        etag: text::non_empty(etag),
-        change: ConfigChange {
-            paths: paths(Path::to("update_mask"), update_mask, &session, &mut found),
-            values: config::draft(at, session, &mut found).config,
-        },
-        idempotency: idempotency(request_id, hash),
-    };
-    found.finish(update)
-}
+/// All fields that are set are checked, in the mask or not.
+impl Decode for pb::UpdateSessionRequest {
+    type Command = UpdateSession;
 
-/// Decodes a DeleteSessionRequest.
-pub fn delete_session(mut request: pb::DeleteSessionRequest) -> Result<DeleteSession, RequestError> {
-    let found = Findings::check(rpc::DELETE_SESSION, &mut request);
-    let hash = request_hash(rpc::DELETE_SESSION, &request);
-    let pb::DeleteSessionRequest { session_id, etag, request_id } = request;
-    let delete = DeleteSession {
-        session: SessionId::new(session_id),
-        etag: text::non_empty(etag),
-        idempotency: idempotency(request_id, hash),
-    };
-    found.finish(delete)
+    fn clear_server_fields(&mut self, found: &mut Findings) {
+        let listed = self.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
+        config::check_large_fields(self.session.as_ref(), Some(listed), found);
+        // Output-only elsewhere, a precondition here.
+        let etag = self.session.as_mut().map(|session| std::mem::take(&mut session.etag));
+        self.clear_output_only();
+        if let Some(session) = &mut self.session {
+            session.etag = etag.unwrap_or_default();
+        }
+    }
+
+    fn read(self, found: &mut Findings) -> Result<UpdateSession, DecodeError> {
+        let Self { session, update_mask, request_id } = self;
+        let at = Path::to("session");
+        let mut session = session.unwrap_or_default();
+        let session_id = std::mem::take(&mut session.session_id);
+        let etag = std::mem::take(&mut session.etag);
+        if session_id.is_empty() {
+            found.required(at.field("session_id"));
+        }
+        Ok(UpdateSession {
+            session: SessionId::new(session_id),
+            etag: text::non_empty(etag),
+            change: ConfigChange {
+                paths: paths(Path::to("update_mask"), update_mask, &session, found),
+                values: config::draft(at, session, found).config,
+            },
+            idempotency: found.idempotency(request_id),
+        })
+    }
 }
 
 /// The fields in the mask. Without a mask, the fields that are set.

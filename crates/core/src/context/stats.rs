@@ -143,7 +143,8 @@ fn block_occupant(kind: PinnedKind) -> ContextCategory {
     }
 }
 
-fn message_occupant(category: Category) -> ContextCategory {
+/// The category in which a part of a message is counted.
+pub fn message_occupant(category: Category) -> ContextCategory {
     match category {
         Category::User => ContextCategory::User,
         Category::Assistant => ContextCategory::Assistant,

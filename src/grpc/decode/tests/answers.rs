@@ -21,7 +21,7 @@ fn submit_all(
     let session_id = "s".into();
     let request_id = String::new();
     let request = pb::SubmitToolResultsRequest { session_id, request_id, results, approvals };
-    submit_tool_results(request).map(|submit| submit.results)
+    decoded(request).map(|submit| submit.results)
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn results_are_read_in_order() {
 #[test]
 fn the_session_is_required() {
     let request = pb::SubmitToolResultsRequest { results: vec![result("a", vec![])], ..Default::default() };
-    check(submit_tool_results(request), &[("session_id", Required)]);
+    check(decoded(request), &[("session_id", Required)]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_result_holds_no_other_parts() {
 fn a_decision_is_read_with_what_belongs_to_it() {
     let decide = |approvals| {
         let request = pb::SubmitToolResultsRequest { session_id: "s".into(), approvals, ..Default::default() };
-        submit_tool_results(request).map(|submit| submit.decisions)
+        decoded(request).map(|submit| submit.decisions)
     };
     let approval = |decision: pb::ApprovalDecision, edited: &str, reason: &str| pb::Approval {
         call_id: "a".into(),

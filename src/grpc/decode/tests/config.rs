@@ -9,7 +9,7 @@ use crate::model::{
 
 fn created(session: pb::Session) -> Result<SessionConfig, RequestError> {
     let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
-    create_session(request).map(|command| command.draft.config)
+    decoded(request).map(|command| command.draft.config)
 }
 
 #[track_caller]
@@ -27,7 +27,7 @@ fn overrides(change: impl FnOnce(&mut pb::Policy)) -> Result<PolicyOverrides, Re
 
 #[test]
 fn an_empty_session_gets_all_defaults() {
-    let command = create_session(pb::CreateSessionRequest::default()).unwrap();
+    let command = decoded(pb::CreateSessionRequest::default()).unwrap();
     assert_eq!((command.session, command.draft), (None, Default::default()));
     check_session(|_| {}, &[]);
 }
@@ -35,7 +35,7 @@ fn an_empty_session_gets_all_defaults() {
 #[test]
 fn the_client_may_choose_the_id() {
     let of = |id: &str| pb::Session { session_id: id.into(), ..Default::default() };
-    let create = |id| create_session(pb::CreateSessionRequest { session: Some(of(id)), request_id: "r".into() });
+    let create = |id| decoded(pb::CreateSessionRequest { session: Some(of(id)), request_id: "r".into() });
     assert_eq!(create("my:chat-1").unwrap().session, Some(SessionId::new("my:chat-1")));
     check(create("a b"), &[("session.session_id", Invalid)]);
 }

@@ -10,12 +10,12 @@ use crate::model::{
 
 #[track_caller]
 fn check_turn(change: impl FnOnce(&mut pb::ExecuteTurnRequest), expected: &[(&str, FieldReason)]) {
-    check(execute_turn(turn_with(change)), expected);
+    check(decoded(turn_with(change)), expected);
 }
 
 #[test]
 fn a_minimal_turn_request_gets_defaults() {
-    let (command, stream) = execute_turn(hello()).unwrap();
+    let (command, stream) = decoded(hello()).unwrap();
     assert_eq!(command.session, None);
     assert_eq!(command.idempotency.request, None);
     assert_eq!(command.after, Seq(0));
@@ -61,13 +61,13 @@ fn a_model_reference_is_one_bounded_line() {
     check_turn(|r| r.model = "m".repeat(256), &[]);
     check_turn(|r| r.model = "m".repeat(257), &[("model", TooLarge)]);
     check_turn(|r| r.model = "a/b\0".into(), &[("model", Invalid)]);
-    let (command, _) = execute_turn(turn_with(|r| r.model = "a/b".into())).unwrap();
+    let (command, _) = decoded(turn_with(|r| r.model = "a/b".into())).unwrap();
     assert_eq!(command.request.model.as_deref(), Some("a/b"));
 }
 
 #[test]
 fn a_turn_starts_from_exactly_one_of_input_queue_or_transcript() {
-    let start = |change: fn(&mut pb::ExecuteTurnRequest)| execute_turn(turn_with(change)).unwrap().0.start;
+    let start = |change: fn(&mut pb::ExecuteTurnRequest)| decoded(turn_with(change)).unwrap().0.start;
     assert!(matches!(start(|_| ()), Start::Input(_)));
     assert_eq!(start(|r| r.input = None), Start::Queue);
     assert_eq!(start(|r| (r.input, r.continue_transcript) = (None, true)), Start::Transcript);
@@ -76,7 +76,7 @@ fn a_turn_starts_from_exactly_one_of_input_queue_or_transcript() {
 
 #[test]
 fn if_turn_running_accepts_the_default_and_reject() {
-    let busy = |policy| execute_turn(turn_with(|r| r.set_busy_policy(policy))).unwrap().0.busy;
+    let busy = |policy| decoded(turn_with(|r| r.set_busy_policy(policy))).unwrap().0.busy;
     assert_eq!(busy(pb::BusyPolicy::Unspecified), BusyPolicy::Enqueue);
     assert_eq!(busy(pb::BusyPolicy::Reject), BusyPolicy::Reject);
     assert_eq!(busy(pb::BusyPolicy::Enqueue), BusyPolicy::Enqueue);
@@ -92,13 +92,13 @@ fn the_session_to_create_has_no_id_of_its_own() {
         r.session = session("");
         r.session_id = "a".into();
     });
-    let (command, _) = execute_turn(request).unwrap();
+    let (command, _) = decoded(request).unwrap();
     assert_eq!((command.session, command.create), (Some(SessionId::new("a")), Some(Default::default())));
 }
 
 #[test]
 fn cancel_on_disconnect_is_off_by_default() {
-    let after = |wait| execute_turn(turn_with(|r| r.cancel_after_disconnect = wait)).unwrap().0.request.cancel_after;
+    let after = |wait| decoded(turn_with(|r| r.cancel_after_disconnect = wait)).unwrap().0.request.cancel_after;
     assert_eq!(after(None), None);
     assert_eq!([after(seconds(1)), after(seconds(86_400))], [1, 86_400].map(|s| Some(Duration::from_secs(s))));
     for wait in [-1, 0, 86_401] {
@@ -109,7 +109,7 @@ fn cancel_on_disconnect_is_off_by_default() {
 
 #[test]
 fn limits_that_are_zero_or_absent_are_not_set() {
-    let limits = |limits| execute_turn(turn_with(|r| r.limits = Some(limits))).unwrap().0.request.limits;
+    let limits = |limits| decoded(turn_with(|r| r.limits = Some(limits))).unwrap().0.request.limits;
     let zero = pb::TurnLimits {
         turn_timeout: seconds(0),
         tool_timeout: seconds(0),
@@ -184,7 +184,7 @@ fn streams_have_heartbeats_of_one_to_ten_seconds() {
         r.stream = Some(pb::StreamOptions { omit_deltas: true, include_raw_tool_output: true, ..wanted });
     });
     let expected = StreamOptions { omit_deltas: true, raw_tool_output: true, heartbeat: Duration::from_secs(1) };
-    assert_eq!(execute_turn(request).unwrap().1, expected);
+    assert_eq!(decoded(request).unwrap().1, expected);
 }
 
 #[test]
@@ -204,6 +204,6 @@ fn all_violations_come_at_once_and_win_over_what_is_not_implemented() {
 #[test]
 fn twenty_five_violations_are_listed() {
     let request = turn_with(|r| r.input.as_mut().unwrap().parts = vec![pb::Part::default(); 100]);
-    let Err(RequestError::Invalid(violations)) = execute_turn(request) else { panic!("is invalid") };
+    let Err(RequestError::Invalid(violations)) = decoded(request) else { panic!("is invalid") };
     assert_eq!((violations.listed.len(), violations.unlisted), (25, 75));
 }

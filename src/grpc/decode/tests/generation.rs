@@ -10,7 +10,7 @@ use pb::{json_schema::Schema, tool_choice::Choice};
 fn read(change: impl FnOnce(&mut pb::Generation)) -> Result<Generation, RequestError> {
     let mut generation = pb::Generation::default();
     change(&mut generation);
-    execute_turn(turn_with(|r| r.generation = Some(generation))).map(|(command, _)| command.request.generation)
+    decoded(turn_with(|r| r.generation = Some(generation))).map(|(command, _)| command.request.generation)
 }
 
 fn choose(choice: Choice) -> Option<pb::ToolChoice> {
@@ -23,7 +23,7 @@ fn schema(json: &str) -> Option<pb::JsonSchema> {
 
 #[test]
 fn empty_generation_parameters_are_all_unset() {
-    assert_eq!(execute_turn(hello()).unwrap().0.request.generation, Generation::default());
+    assert_eq!(decoded(hello()).unwrap().0.request.generation, Generation::default());
     assert_eq!(read(|_| {}).unwrap(), Generation::default());
 }
 

@@ -5,7 +5,7 @@ use crate::model::{Content, InputMessage, command::Start};
 
 fn said(change: impl FnOnce(&mut pb::InputMessage)) -> Result<InputMessage, RequestError> {
     let request = turn_with(|r| change(r.input.as_mut().expect("hello has input")));
-    execute_turn(request).map(|(command, _)| match command.start {
+    decoded(request).map(|(command, _)| match command.start {
         Start::Input(input) => *input,
         Start::Queue | Start::Transcript => panic!("no input"),
     })

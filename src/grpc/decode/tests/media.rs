@@ -1,5 +1,6 @@
 //! Tests media in messages and results.
 
+use super::super::media::blobs_in_messages;
 use super::*;
 use crate::context::testing::assert_linear_time;
 use crate::model::{
@@ -22,7 +23,7 @@ fn shown(media: pb::Media) -> pb::Part {
 
 fn read(media: pb::Media, stored: StoredBlobs) -> Result<(Media, Vec<NewContent>), RequestError> {
     let request = turn_with(|r| r.input.get_or_insert_default().parts = vec![shown(media)]);
-    super::super::execute_turn(request, stored).map(|(command, _)| {
+    decode(request, stored).map(|(command, _)| {
         let Start::Input(mut input) = command.start else { panic!("no input") };
         let Content::Media(media) = input.parts.remove(0).content else { panic!("no medium") };
         (media, command.contents)
@@ -54,7 +55,7 @@ fn inline_media_become_blobs_named_by_their_hash() {
 fn repeated_inline_media_become_one_blob() {
     let picture = || shown(media(Some(Wire::Data(PICTURE.to_vec()))));
     let request = turn_with(|r| r.input.get_or_insert_default().parts = vec![picture(), picture()]);
-    let (command, _) = execute_turn(request).unwrap();
+    let (command, _) = decoded(request).unwrap();
     assert_eq!(command.contents.len(), 1);
 }
 
@@ -74,7 +75,8 @@ fn blob_references_are_collected_from_every_place() {
     let b = "b".repeat(64);
     let c = "c".repeat(64);
     let result = pb::ToolResult { parts: vec![text("a"), named(&b), named(&b)], ..Default::default() };
-    assert_eq!(blobs_in_results(std::slice::from_ref(&result)), [BlobId::new(b.clone())]);
+    let submitted = pb::SubmitToolResultsRequest { results: vec![result.clone()], ..Default::default() };
+    assert_eq!(submitted.blobs(), [BlobId::new(b.clone())]);
     let message = |parts| pb::InputMessage { parts, ..Default::default() };
     let messages = [message(vec![named(&c), text("d")]), message(vec![part(pb::part::Content::ToolResult(result))])];
     assert_eq!(blobs_in_messages(&messages), [BlobId::new(b), BlobId::new(c)]);
@@ -125,7 +127,7 @@ fn results_hold_texts_and_media_in_order() {
         ..Default::default()
     };
     let request = pb::SubmitToolResultsRequest { session_id: "s".into(), results: vec![result], ..Default::default() };
-    let submit = submit_tool_results(request).unwrap();
+    let submit = decoded(request).unwrap();
     let [OutputPart::Text(before), OutputPart::Media(medium), OutputPart::Text(after)] =
         submit.results[0].parts.as_slice()
     else {
@@ -141,7 +143,7 @@ fn a_hundred_thousand_media_are_not_compared_with_each_other() {
     let contents: Vec<_> = (0..MEDIA).map(|i| NewContent::new("image/gif".into(), i.to_be_bytes().to_vec())).collect();
     let twice: Vec<_> = contents.iter().chain(&contents).cloned().collect();
     let kept = assert_linear_time("contents of a request", || {
-        let mut found = Findings::of("RPC");
+        let mut found = Findings::new("RPC", Default::default());
         twice.into_iter().for_each(|it| found.add_content(it));
         found.take_contents()
     });
@@ -156,7 +158,6 @@ fn a_hundred_thousand_media_are_not_compared_with_each_other() {
     let request = turn_with(|it| {
         it.input.get_or_insert_default().parts = (0..MEDIA).map(inline).collect();
     });
-    let read =
-        assert_linear_time("a whole request", || super::super::execute_turn(request, StoredBlobs::new()).map(drop));
+    let read = assert_linear_time("a whole request", || decode(request, StoredBlobs::new()).map(drop));
     check(read, &[("input.parts", TooLarge)]);
 }

@@ -16,20 +16,13 @@ use std::fmt::Debug;
 use super::*;
 use crate::{grpc::violations::RequestError, pb};
 
-use crate::model::command::{ExecuteTurn, SubmitToolResults};
-
 pub(super) use crate::pb::FieldReason::{
     self, Conflict, Invalid, NotJson, OutOfRange, Required, TooLarge, Unknown, Unsupported,
 };
 
 /// Decodes a request that references no blob.
-pub(super) fn execute_turn(request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn, StreamOptions), RequestError> {
-    super::execute_turn(request, StoredBlobs::new())
-}
-
-/// Decodes a request that references no blob.
-pub(super) fn submit_tool_results(request: pb::SubmitToolResultsRequest) -> Result<SubmitToolResults, RequestError> {
-    super::submit_tool_results(request, StoredBlobs::new())
+pub(super) fn decoded<R: Decode>(request: R) -> Result<R::Command, RequestError> {
+    decode(request, StoredBlobs::new())
 }
 
 /// Checks the violations with which a request is rejected. Their order is not specified.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn hash_of(request: pb::ExecuteTurnRequest) -> String {
-    execute_turn(request).unwrap().0.idempotency.hash
+    decoded(request).unwrap().0.idempotency.hash
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn request_hash_ignores_cursor_and_stream_options() {
         r.stream = Some(pb::StreamOptions { omit_deltas: true, ..Default::default() });
     });
     assert_eq!(hash_of(hello()), hash_of(repeated.clone()));
-    let (command, stream) = execute_turn(repeated).unwrap();
+    let (command, stream) = decoded(repeated).unwrap();
     assert_eq!((command.after.0, stream.omit_deltas), (7, true));
 }
 
@@ -47,7 +47,7 @@ fn request_hash_ignores_output_only_fields() {
     assert_eq!(hash_of(with(shown.clone())), hash_of(with(Default::default())));
     let create = |session| {
         let request = pb::CreateSessionRequest { session: Some(session), request_id: "r".into() };
-        create_session(request).unwrap().idempotency.hash
+        decoded(request).unwrap().idempotency.hash
     };
     assert_eq!(create(shown), create(Default::default()));
     let part = pb::Part { tokens: Some(Default::default()), sanitized: true, ..text("Hello") };
@@ -75,7 +75,7 @@ fn request_hash_ignores_the_tool_name_of_a_result() {
         let result = pb::ToolResult { call_id: "c".into(), tool_name: tool_name.into(), ..Default::default() };
         let request =
             pb::SubmitToolResultsRequest { session_id: "s".into(), results: vec![result], ..Default::default() };
-        submit_tool_results(request).unwrap().idempotency.hash
+        decoded(request).unwrap().idempotency.hash
     };
     assert_eq!(submit("a"), submit("b"));
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
 
 fn set(set: pb::ToolSet) -> Result<Option<ToolSet>, RequestError> {
-    execute_turn(turn_with(|r| r.tools = Some(set))).map(|(command, _)| command.request.tools)
+    decoded(turn_with(|r| r.tools = Some(set))).map(|(command, _)| command.request.tools)
 }
 
 fn tool(name: &str) -> pb::Tool {
@@ -43,7 +43,7 @@ fn value(fields: &[(&str, prost_types::value::Kind)]) -> pb::Tool {
 #[test]
 fn an_empty_set_replaces_and_an_absent_one_does_not() {
     assert_eq!(tools(vec![]).unwrap(), Some(ToolSet::default()));
-    assert_eq!(execute_turn(hello()).unwrap().0.request.tools, None);
+    assert_eq!(decoded(hello()).unwrap().0.request.tools, None);
 }
 
 #[test]

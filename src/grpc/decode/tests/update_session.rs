@@ -23,12 +23,12 @@ fn update_mask_names_changes_and_defaults_to_set_fields() {
         (None, &["limits.max_steps", "model"]),
     ];
     for (mask, paths) in table {
-        let update = update_session(update_with(change, mask)).unwrap();
+        let update = decoded(update_with(change, mask)).unwrap();
         assert_eq!(update.change.paths, paths);
         assert_eq!((update.change.values.model.as_str(), update.etag.as_deref()), ("a/b", Some("7")));
         assert_eq!(update.change.values.limits.max_steps, Some(3));
     }
-    assert_eq!(update_session(update_with(|_| (), None)).unwrap().etag, None);
+    assert_eq!(decoded(update_with(|_| (), None)).unwrap().etag, None);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn bad_mask_paths_and_bad_values_are_reported_together() {
     let long = |it: &mut pb::Session| it.policy = "x".repeat(129);
     let paths: &[&str] = &["model", "state", "", "limits.x"];
     check(
-        update_session(update_with(long, Some(paths))),
+        decoded(update_with(long, Some(paths))),
         &[
             ("update_mask.paths[1]", Unsupported),
             ("update_mask.paths[2]", Required),
@@ -45,20 +45,19 @@ fn bad_mask_paths_and_bad_values_are_reported_together() {
         ],
     );
     let many = vec!["model"; 257];
-    check(update_session(update_with(|_| (), Some(&many))), &[("update_mask.paths", TooLarge)]);
-    check(update_session(Default::default()), &[("session.session_id", Required)]);
-    check(delete_session(Default::default()), &[("session_id", Required)]);
+    check(decoded(update_with(|_| (), Some(&many))), &[("update_mask.paths", TooLarge)]);
+    check(decoded::<pb::UpdateSessionRequest>(Default::default()), &[("session.session_id", Required)]);
+    check(decoded::<pb::DeleteSessionRequest>(Default::default()), &[("session_id", Required)]);
 }
 
 #[test]
 fn request_hash_of_an_update_covers_the_etag_and_no_output_only_field() {
-    let hash =
-        |change: fn(&mut pb::Session)| update_session(update_with(change, Some(&["model"]))).unwrap().idempotency.hash;
+    let hash = |change: fn(&mut pb::Session)| decoded(update_with(change, Some(&["model"]))).unwrap().idempotency.hash;
     assert_eq!(hash(|it| it.last_seq = 9), hash(|_| ()));
     assert_ne!(hash(|it| it.etag = "1".into()), hash(|_| ()));
     let deletion = |etag: &str| {
         let request = pb::DeleteSessionRequest { session_id: "s".into(), etag: etag.into(), request_id: "r".into() };
-        delete_session(request).unwrap()
+        decoded(request).unwrap()
     };
     assert_ne!(deletion("1").idempotency.hash, deletion("").idempotency.hash);
     assert_eq!((deletion("1").etag, deletion("").etag), (Some("1".into()), None));
