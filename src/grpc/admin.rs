@@ -146,7 +146,7 @@ impl Admin {
         wanted: Option<TenantId>,
     ) -> Result<pb::GetTenantDeletionResponse, Status> {
         let tenant = tenant_of(&caller, wanted)?;
-        let deletion = self.engine.tenant_deletion(&tenant).await?;
+        let deletion = self.engine.store().erasure(&tenant).await?;
         Ok(pb::GetTenantDeletionResponse { deletion: deletion.to_field() })
     }
 }

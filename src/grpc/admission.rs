@@ -74,7 +74,7 @@ impl Admission {
 
     /// Whether a call must be rejected because its tenant is being deleted, as far as this replica knows.
     fn is_tenant_being_deleted(&self, caller: &Principal, path: &str) -> bool {
-        !access::is_operator_call(caller, path) && self.engine.capacity.quotas().is_deleted(&caller.tenant)
+        !access::is_operator_call(caller, path) && self.engine.capacity.quotas.is_deleted(&caller.tenant)
     }
 
     fn admit(&self, caller: &Principal, path: &str) -> Result<AdmissionSlots, Rejection> {
@@ -160,7 +160,7 @@ impl<Q: Send + 'static> Middleware<Q> for Admission {
         let mut next = take_ready(next);
         Box::pin(async move {
             if admission.is_tenant_being_deleted(&caller, request.uri().path()) {
-                admission.engine.capacity.quotas().is_still_deleted(&caller.tenant).await;
+                admission.engine.capacity.quotas.is_still_deleted(&caller.tenant).await;
             }
             let admitted_at = admission.known_at(keys_read);
             match admission.admit(&caller, request.uri().path()) {

@@ -35,7 +35,9 @@ pub(super) async fn page(
     let filter = format!("{}/{}/{shape:?}/{}", key.tenant, key.session, seq.unwrap_or_default());
     let mut page: Pager<i64, _> = Pager::new("ExportMessages", filter, page)?;
     let mut text_calls = match page.position {
-        Some(at) if shape == PromptFormat::OpenAiResponses => engine.prompts.text_calls_before(key, seq, Seq(at)).await?,
+        Some(at) if shape == PromptFormat::OpenAiResponses => {
+            engine.prompts.text_calls_before(key, seq, Seq(at)).await?
+        }
         Some(_) | None => CustomCalls::default(),
     };
     while let Some(most) = page.next_read(MESSAGES_PER_READ) {

@@ -35,6 +35,7 @@ pub(super) async fn accept<R: Decode>(engine: &Engine, request: Request<R>) -> R
     let caller = caller(&request)?;
     let request = request.into_inner();
     let named = request.blobs();
-    let stored = if named.is_empty() { Default::default() } else { engine.prompts.stored(&caller.tenant, &named).await? };
+    let stored =
+        if named.is_empty() { Default::default() } else { engine.prompts.stored(&caller.tenant, &named).await? };
     Ok((caller, decode::decode(request, stored)?))
 }

@@ -7,7 +7,7 @@ use tonic::Status;
 use super::{decode::ListModels, handler::service, pager::Pager};
 use crate::{
     codec::field::{Field as _, choices, messages},
-    model::{Principal, TenantId},
+    model::{Principal, TenantId, service_rules::CallIdRule},
     pb::{self, model_service_server::ModelService},
     provider::{
         ModelInfo, Rules,

@@ -109,7 +109,7 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
     let ForeignPart { at: _, content, citations, metadata, sanitized } = part;
     pb::Part {
         content: Some(self::content(content, provider)),
-        citations: citations.iter().map(codec::citation::to_pb).collect(),
+        citations: citations.to_field(),
         provider_metadata_json: metadata.unwrap_or_default(),
         sanitized,
         ..pb::Part::default()
@@ -143,13 +143,6 @@ fn content(content: ForeignContent, provider: &str) -> part::Content {
             item_json: json,
             title,
         }),
-    };
-    pb::Part {
-        content: Some(content),
-        citations: citations.to_field(),
-        provider_metadata_json: metadata.unwrap_or_default(),
-        sanitized,
-        ..pb::Part::default()
     }
 }
 
