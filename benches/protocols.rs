@@ -61,13 +61,13 @@ fn main() {
     let gemini = Gemini::new("main", settings(), BTreeMap::new()).unwrap();
     encode(rounds, "Gemini", &gemini, "gemini-3-pro-preview");
     println!("\nreading a response of {DELTAS} deltas");
-    let chat = || openai::decode::Decoder::new(dialect::named("openai").unwrap());
+    let chat = || openai::decode::Decoder::new(dialect::named("openai").unwrap(), None);
     decode(rounds, "Chat Completions", chat, &chat_stream());
     let messages = || anthropic::decode::Decoder::new(None);
     decode(rounds, "Anthropic Messages", messages, &messages_stream());
     let responses = || responses::decode::Decoder::new(openai);
     decode(rounds, "Responses", responses, &responses_stream());
-    let gemini = gemini::decode::Decoder::new;
+    let gemini = gemini::decode::Decoder::default;
     decode(rounds, "Gemini", gemini, &gemini_stream());
     let messages = Anthropic::new("main", settings(), BTreeMap::new()).unwrap();
     prompt_cache::report(&messages, &prompt("claude-sonnet-4-5"));

@@ -61,9 +61,10 @@ pub fn outcome_number(outcome: ToolOutcome) -> i16 {
 
 /// Converts a part to its columns.
 pub fn to_row(part: &Part) -> PartRow {
-    let rest = match &part.content {
-        Content::Unknown(unknown) => unknown.rest.clone(),
-        content => pb::Part { content: rest_of(content), ..without_content(part) }.encode_to_vec(),
+    let rest = if let Content::Unknown(unknown) = &part.content {
+        unknown.rest.clone()
+    } else {
+        pb::Part { content: rest_of(&part.content), ..without_content(part) }.encode_to_vec()
     };
     PartRow { rest: Some(rest).filter(|bytes| !bytes.is_empty()), ..columns(&part.content) }
 }

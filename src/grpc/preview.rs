@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn preview_cuts_the_largest_texts_until_the_event_fits() {
-        let mut parts = vec![text(200_000), text(900_000), text(100_000), text(4_000)];
+        let mut parts = [text(200_000), text(900_000), text(100_000), text(4_000)];
         let whole = parts[1].clone();
         let wholes = cut(parts.iter_mut());
         assert_eq!(wholes.len(), 1);
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn preview_leaves_out_whole_arguments() {
         let call = pb::ToolCall { arguments_json: format!("[{}]", "1,".repeat(600_000)), ..pb::ToolCall::default() };
-        let mut parts = vec![pb::Part { content: Some(Content::ToolCall(call)), ..pb::Part::default() }];
+        let mut parts = [pb::Part { content: Some(Content::ToolCall(call)), ..pb::Part::default() }];
         cut(parts.iter_mut());
         let Some(Content::ToolCall(call)) = &parts[0].content else { panic!("not a call") };
         assert!(call.arguments_json.is_empty());

@@ -146,7 +146,7 @@ fn a_call_gets_a_new_id_where_its_own_is_missing_taken_or_unusable() {
 fn a_cancelled_answer_keeps_its_text() {
     let chunks = vec![reasoning("r"), text("a"), call(0, "c"), input(0, "{\"x"), reasoning(""), metadata("{}")];
     let (assembly, _) = run(&[], 1_000, chunks).unwrap();
-    assert_eq!(shown(&assembly.parts.clone()), ["reasoning r", "text a", "call c read {\"x", "reasoning <hidden>{}"]);
+    assert_eq!(shown(&assembly.parts), ["reasoning r", "text a", "call c read {\"x", "reasoning <hidden>{}"]);
     assert_eq!(shown(&assembly.into_partial()), ["reasoning r", "text a"]);
 }
 

@@ -194,7 +194,11 @@ impl Import {
         match given {
             ForeignContent::Text(text) => OutputPart::Text(text),
             ForeignContent::Media(media) => OutputPart::Media(self.media(media)),
-            other => panic!("{other:?}"),
+            other @ (ForeignContent::Reasoning { .. }
+            | ForeignContent::Refusal(_)
+            | ForeignContent::Call { .. }
+            | ForeignContent::Result { .. }
+            | ForeignContent::Item { .. }) => panic!("{other:?}"),
         }
     }
 
