@@ -262,8 +262,8 @@ impl Options {
 }
 
 /// Runs `work` with the access of a worker of the service.
-pub async fn as_worker<F: Future>(work: F) -> F::Output {
-    Reach::All.scope(work).await
+pub fn as_worker<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    Reach::All.scope(work)
 }
 
 /// Whether `CONTEXTD_TEST_ROW_SECURITY` enables row-level security for replicas whose test does not decide it.
