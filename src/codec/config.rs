@@ -47,7 +47,22 @@ messages! {
         overrides = policy_overrides via unless_default,
         metadata,
         ttl,
-        ..
+        _ = session_id,
+        _ = etag,
+        _ = state,
+        _ = current_turn_id,
+        _ = last_seq,
+        _ = queued_count,
+        _ = compaction_count,
+        _ = last_compaction_time,
+        _ = currently_compacting,
+        _ = forked_from_session_id,
+        _ = forked_at_seq,
+        _ = create_time,
+        _ = update_time,
+        _ = holder,
+        _ = lease_expire_time,
+        _ = configuration_blob,
     }
 }
 

@@ -269,8 +269,7 @@ macro_rules! choices {
 /// - `field via way`, `field = name via way`: converted by the functions of a module of [`field`](self);
 /// - `field = (name, name)`: converted to several fields of the message;
 /// - `_ = name`: a field of the message that is not set, and ignored when it is read;
-/// - `_ = name: |it| value`: the same, but set to a value that follows from the others;
-/// - `..` at the end: so are all other fields of the message.
+/// - `_ = name: |it| value`: the same, but set to a value that follows from the others.
 macro_rules! messages {
     (@fields $model:ident $proto:ident $fields:tt $groups:tt [$($more:tt)*]
         _ = $name:ident, $($rest:tt)*
@@ -314,19 +313,10 @@ macro_rules! messages {
             @fields $model $proto $fields $groups $more $field = $field $(via $way)?, $($rest)*
         }
     };
-    (@fields $model:ident $proto:ident $fields:tt $groups:tt $more:tt ..) => {
-        $crate::codec::field::messages! {
-            @impl $model $proto $fields $groups $more [..] [..Default::default()]
-        }
-    };
-    (@fields $model:ident $proto:ident $fields:tt $groups:tt $more:tt) => {
-        $crate::codec::field::messages! { @impl $model $proto $fields $groups $more [] [] }
-    };
-    (@impl $model:ident $proto:ident
+    (@fields $model:ident $proto:ident
         [$(($field:ident $name:ident $way:ident))*]
         [$(($group:ident $($member:ident)+))*]
         [$(($more:ident: $value:expr))*]
-        [$($ignored:tt)*] [$($unset:tt)*]
     ) => {
         impl $crate::codec::field::Field<$crate::pb::$proto> for $model {
             fn to_field(&self) -> $crate::pb::$proto {
@@ -339,7 +329,6 @@ macro_rules! messages {
                         let value: fn(&Self) -> _ = $value;
                         value(self)
                     },)*
-                    $($unset)*
                 }
             }
 
@@ -347,7 +336,7 @@ macro_rules! messages {
                 _: &'static str,
                 message: $crate::pb::$proto,
             ) -> Result<Self, $crate::codec::DecodeError> {
-                let $crate::pb::$proto { $($name,)* $($($member,)+)* $($more: _,)* $($ignored)* } = message;
+                let $crate::pb::$proto { $($name,)* $($($member,)+)* $($more: _,)* } = message;
                 Ok(Self {
                     $($field: $crate::codec::field::$way::from_field(stringify!($name), $name)?,)*
                     $($group: $crate::codec::field::Field::from_field(stringify!($group), ($($member),+))?,)*

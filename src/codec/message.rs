@@ -35,7 +35,19 @@ messages! {
         response,
         metadata,
         queued,
-        ..
+        _ = message_id,
+        _ = session_id,
+        _ = turn_id,
+        _ = step,
+        _ = seq,
+        _ = role,
+        _ = parts,
+        _ = create_time,
+        _ = tokens,
+        _ = is_summary,
+        _ = pinned,
+        _ = compacted_by,
+        _ = voided_at_seq,
     }
 }
 

@@ -37,7 +37,14 @@ messages! {
         model,
         generation via unless_default,
         cancel_after = cancel_after_disconnect,
-        ..
+        _ = session_id,
+        _ = request_id,
+        _ = after_seq,
+        _ = input,
+        _ = continue_transcript,
+        _ = busy_policy,
+        _ = stream,
+        _ = session,
     }
     // The queue is read separately.
     TurnResult = TurnResult {

@@ -39,7 +39,7 @@ pub(super) fn take_ready<N: Clone>(next: &mut N) -> N {
     std::mem::replace(next, clone)
 }
 
-/// A body that keeps a value until it is dropped or has ended.
+/// A body that keeps a value until it is dropped.
 pub(super) fn holding<T: Send + 'static>(body: Body, held: T) -> Body {
     Body::new(body.map_frame(move |frame| {
         let _held = &held;

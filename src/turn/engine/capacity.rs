@@ -123,8 +123,8 @@ pub(in crate::turn) async fn supervised<P, T: Send + 'static, F>(
 where
     F: Future<Output = Result<T, Error>> + Send + 'static,
 {
-    // Boxed first: each scope would otherwise contain the whole future again, too much for a
-    // thread's stack.
+    // Boxed first: the scopes then move a pointer instead of the whole future, which may be too
+    // large for a thread's stack.
     let operation = Trace::current().scope(Box::pin(operation(Arc::clone(part))));
     let operation = NewRequest::as_part_of_current(operation);
     joined(capacity.tasks.spawn(Reach::in_current_scope(operation))).await
