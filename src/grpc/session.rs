@@ -80,7 +80,8 @@ impl Sessions {
     ) -> Result<pb::ListSessionsResponse, Status> {
         let chosen = format!("{tenant}{}", filter.fingerprint());
         let mut page: Pager<String, _> = Pager::new("ListSessions", chosen, page)?;
-        while let Some(most) = page.next_read(u32::MAX) {
+        // One read per page: what is shown of a session may be much smaller than what is read.
+        if let Some(most) = page.next_read(u32::MAX) {
             let after = page.position.as_deref().map(session_position).transpose()?;
             let read = self.engine.store().sessions(&tenant, &filter, after.as_ref(), most, READ_BYTES).await?;
             for session in page.take(read.items, read.more) {

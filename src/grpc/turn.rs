@@ -165,7 +165,8 @@ impl Turns {
         let key = SessionKey::new(caller.tenant, session);
         self.engine.prompts.session(&key).await?;
         let mut page: Pager<i64, _> = Pager::new("ListTurns", format!("{}/{}", key.tenant, key.session), page)?;
-        while let Some(most) = page.next_read(u32::MAX) {
+        // One read per page: what is shown of a turn may be much smaller than what is read.
+        if let Some(most) = page.next_read(u32::MAX) {
             let before = Seq(page.position.unwrap_or(i64::MAX));
             let read = self.engine.store().turns(&key, before, most, READ_BYTES).await?;
             for turn in page.take(read.items, read.more) {
