@@ -197,9 +197,9 @@ impl<'a> ContextSize<'a> {
         &messages[messages.len() - newest..]
     }
 
-    /// Whether `end`, the end of a transcript, is long enough for [`Self::unmeasured`] to find all messages: it contains
-    /// the response of the last measured call, or it has more than twice the new tokens plus `slack`, which means that
-    /// the response was not appended.
+    /// Whether `end`, the end of a transcript, is long enough for [`Self::unmeasured`] to find all messages: it
+    /// contains the response of the last measured call, or it has more than twice the new tokens plus `slack`. In the
+    /// second case the response counts as not appended.
     pub fn is_suffix_sufficient(&self, end: &[Message], slack: i64) -> bool {
         let Some(anchor) = self.anchor else {
             return false;
