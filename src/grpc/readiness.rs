@@ -1,6 +1,6 @@
 //! The readiness of the server, with the reason if it is not ready.
 
-/// Why the server takes no requests.
+/// Why the server accepts no requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClosedReason {
     /// The database is unreachable.
@@ -13,9 +13,9 @@ pub enum ClosedReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
-    /// The server takes requests, but clients should prefer another replica, for this reason.
+    /// The server accepts requests, but clients should prefer another replica. The text gives the reason.
     Unready(String),
-    /// The server takes no requests.
+    /// The server accepts no requests.
     Closed(ClosedReason),
 }
 

@@ -1,6 +1,6 @@
 //! Rate-limited logging of calls that are rejected because of overload or because the caller has no valid
-//! credential: at most a few lines per second, and one line with the number of the rest. A line for each
-//! would let callers cause work and disk writes at no cost to them.
+//! credential: at most a few lines per second, and one summary line with the number of other calls. A line per
+//! call would let callers cause unlimited work and disk writes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,11 +13,11 @@ pub(super) const CALLS: &str = "contextd::calls";
 /// The minimum time between two summary lines.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Calls rejected for one reason that are not in the log yet.
+/// Counts the calls that were rejected for one reason and are not logged yet.
 #[derive(Debug)]
 pub(super) struct RejectionLog {
     reason: &'static str,
-    /// Maximum number of calls that get a line each per period.
+    /// Maximum number of calls per period that are logged individually.
     max_lines_per_period: u64,
     written: AtomicU64,
     refused: AtomicU64,
@@ -27,8 +27,8 @@ pub(super) struct RejectionLog {
 }
 
 impl RejectionLog {
-    /// Creates the log of rejections with this reason, of which the first `in_full` per second get a line
-    /// each.
+    /// Creates the log of rejections with this reason. The first `in_full` rejections per second are logged
+    /// individually.
     pub(super) fn new(reason: &'static str, in_full: u64) -> Self {
         Self {
             reason,

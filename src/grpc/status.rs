@@ -62,7 +62,7 @@ pub fn decoded_request_too_large(limit_bytes: usize) -> Status {
 
 /// The client did not send the request before the timeout.
 pub fn request_too_slow() -> Status {
-    Row::new(ErrorReason::DeadlineExceeded, "the request did not arrive in time and was not processed").status()
+    Row::new(ErrorReason::DeadlineExceeded, "timed out while receiving the request; it was not processed").status()
 }
 
 /// The server waits for its database or for the schema migration.
@@ -177,7 +177,7 @@ fn request_id_reused(key: &RequestId, field: &str) -> Row {
         .field(field, FieldReason::Conflict, "was already used with a different request")
 }
 
-/// A defect: logged with all details. The client gets only the id of the log line.
+/// An internal error. It is logged with all details. The client gets only the id of the log line.
 pub fn internal(defect: &dyn Display) -> Status {
     let id = request_id::current();
     tracing::error!(request.id = %id, error = %defect, "internal error");
@@ -318,7 +318,7 @@ impl From<store::Error> for Status {
                 busy(ErrorReason::DatabaseUnavailable, &outage.to_string())
             }
             Error::Busy => {
-                let message = "no database connection became free in time";
+                let message = "timed out while waiting for a database connection";
                 busy(ErrorReason::Overloaded, message)
             }
             Error::Conflict(_) => {

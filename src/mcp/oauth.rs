@@ -1,5 +1,5 @@
-//! Access tokens for a server by OAuth 2.1 client credentials. The first request fetches a token, which is used until
-//! shortly before it expires. Tokens are never logged or stored.
+//! Access tokens for an MCP server, from the OAuth 2.1 client credentials grant. The first request fetches a token,
+//! which is used until shortly before it expires. Tokens are never logged or stored.
 
 use std::{
     fmt,
@@ -26,13 +26,13 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of the token response.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// How long before its expiry a token is replaced, at most.
+/// Maximum time before its expiry at which a token is replaced.
 const MARGIN: Duration = Duration::from_mins(1);
 
 /// The lifetime of a token if the issuer does not report one.
 const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_mins(5);
 
-/// Number of past tokens that are still removed from the server's texts: a call may outlive its token.
+/// Number of replaced tokens that are still removed from the server's texts. A call may outlast its token.
 const MAX_RECENT_TOKENS: usize = 8;
 
 /// The tokens of one server.
@@ -139,7 +139,7 @@ impl Tokens {
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(header::ACCEPT, "application/json")
             .body(self.form.clone());
-        // The error's text would contain the address.
+        // The error itself is not returned, because its text contains the URL.
         let response = request.send().await;
         let response = response.map_err(|_| "the connection failed".to_owned())?;
         let status = response.status();

@@ -1,4 +1,4 @@
-//! Removes secrets from the texts of a server before they are passed on, since a server may repeat what it received.
+//! Removes secrets from the texts that an MCP server returns, because a server may repeat what contextd sent to it.
 
 use std::sync::Arc;
 

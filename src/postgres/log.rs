@@ -1,4 +1,4 @@
-//! The standard error of a PostgreSQL program: passed on to tracing, with the last lines kept for error messages.
+//! Forwards the standard error of a PostgreSQL program to tracing, and keeps the last lines for error messages.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};

@@ -17,7 +17,7 @@ use super::error::{Error, io};
 use super::pid_file::PidFile;
 use super::stopping::{FAST_SHUTDOWN_TIMEOUT, IMMEDIATE_SHUTDOWN_TIMEOUT};
 
-/// How often to check whether a process has exited; only a parent can wait for it.
+/// Interval between checks whether a process has exited. Only its parent process can wait for it.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The state of the process that a `postmaster.pid` names.
@@ -42,13 +42,13 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
         return remove_pid_file(data_dir);
     };
     if file.pid <= 0 {
-        return Ok(()); // a stand-alone backend: not ours to stop; PostgreSQL will report it
+        return Ok(()); // a stand-alone backend is not stopped; the start of PostgreSQL then reports it
     }
     match postmaster_state(file.pid, data_dir) {
         PostmasterState::Gone => Ok(()),
         PostmasterState::Zombie | PostmasterState::OtherProcess => remove_pid_file(data_dir),
         PostmasterState::Running => {
-            progress(&format!("stopping the PostgreSQL of an earlier run (pid {})", file.pid));
+            progress(&format!("stopping the PostgreSQL server of an earlier run (pid {})", file.pid));
             stop(file.pid, data_dir).await
         }
     }
@@ -115,8 +115,8 @@ fn name_and_state(stat: &str) -> Option<(&str, char)> {
 }
 
 /// Whether the process serves the cluster. A server's working directory is its data directory. Root in a container may
-/// be unable to read it; then the arguments are checked. A process with neither is about to exit but has not exited
-/// yet.
+/// be unable to read it; then the arguments are checked. A process without a working directory and arguments is exiting
+/// and counts as serving the cluster.
 fn serves_cluster(pid: i32, data_dir: &Path) -> bool {
     match fs::read_link(format!("/proc/{pid}/cwd")) {
         Ok(directory) => directory == data_dir,

@@ -1,4 +1,4 @@
-//! The user that PostgreSQL runs as: the current user, or an unprivileged one if that is root.
+//! The user that PostgreSQL runs as: the current user, or an unprivileged user if the current user is root.
 
 use std::fs::{self, Metadata};
 use std::io::Write;
@@ -9,7 +9,7 @@ use nix::unistd::{Uid, User, getegid, geteuid};
 
 use super::error::{Error, io};
 
-/// Users to run as if we are root and no cluster exists.
+/// The candidates, in order of preference, if the current user is root and no cluster exists.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
 
 /// The user that owns the cluster and runs its server.
@@ -46,10 +46,11 @@ impl Owner {
         Self::dropped_to(user.uid.as_raw(), user.gid.as_raw())
     }
 
-    /// Fails with the first directory on the path to `target` that this user may not search, or with `target` itself.
+    /// Returns an error if this user cannot search a directory on the path to `target`, or cannot execute `target`. The
+    /// error names the first such directory or file.
     pub(super) fn check_reaches(&self, target: &Path) -> Result<(), Error> {
         if !self.drops_privileges {
-            return Ok(()); // we are that user: the operating system will report it
+            return Ok(()); // the current user: the operating system reports missing permissions
         }
         let mut way: Vec<&Path> = target.ancestors().collect();
         way.reverse();

@@ -5,17 +5,17 @@ use super::call_names;
 use crate::model::{Message, PromptNote, PromptNoteKind};
 
 pub(super) const REASONING: &str = "The reasoning is not sent back to this model.";
-pub(super) const ITEM: &str = "This model cannot read the item.";
-const NAME: &str = "The service does not accept this tool name: the call is sent with a name of accepted characters.";
+pub(super) const ITEM: &str = "This model cannot read this provider item.";
+const NAME: &str = "The service does not accept this tool name. The call is sent with a sanitized name.";
 const MESSAGE: &str = "Nothing in the message can be sent to this model.";
 
-/// Notes that nothing of a message is sent.
+/// Returns a note that no part of a message is sent.
 pub(super) fn message(message: &Message) -> PromptNote {
     note(message, None, MESSAGE)
 }
 
-/// Notes the calls of a message whose names are rejected by a service that accepts `most`
-/// characters.
+/// Returns a note for each tool call of a message whose name the service rejects. `most` is the maximum length of a
+/// name in bytes.
 pub(super) fn names(message: &Message, most: usize) -> impl Iterator<Item = PromptNote> {
     let parts = message.parts.iter().enumerate();
     let calls = parts.filter_map(|(at, stored)| Some((at, stored.part.content.as_call()?)));
@@ -23,7 +23,7 @@ pub(super) fn names(message: &Message, most: usize) -> impl Iterator<Item = Prom
     renamed.map(|(position, _)| PromptNote { kind: PromptNoteKind::Unsupported, ..part(message, position, NAME) })
 }
 
-/// Notes that the part at `position` is not sent, and why.
+/// Returns a note that the part at `position` is not sent, with the reason.
 pub(super) fn part(message: &Message, position: usize, why: &str) -> PromptNote {
     note(message, Some(position), why)
 }

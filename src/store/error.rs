@@ -19,8 +19,8 @@ pub enum Error {
     /// missing database.
     #[error("the database refuses connections: {0}")]
     Refused(String),
-    /// No connection became free in time.
-    #[error("no database connection became free in time")]
+    /// The wait for a free connection timed out.
+    #[error("timed out while waiting for a database connection")]
     Busy,
     /// A deadlock or serialization conflict persisted after retries.
     #[error("the database keeps aborting a transaction: {0}")]

@@ -1,4 +1,4 @@
-//! Statements about one session: its key is their first parameters, $1 and $2, or `tenant` and `session`.
+//! Statements about one session. The session's key is passed as the parameters $1 and $2, or `tenant` and `session`.
 
 use tokio_postgres::Row;
 
@@ -41,7 +41,7 @@ impl Key<'_> {
 }
 
 impl Database {
-    /// Reads rows of a session by a statement with numbered parameters.
+    /// Reads rows of a session with a statement that has numbered parameters.
     pub(super) async fn read_in(
         &self,
         key: &SessionKey,
@@ -53,7 +53,7 @@ impl Database {
         self.read(query.sql, &query.params).await
     }
 
-    /// Reads rows of a session by a statement with named parameters.
+    /// Reads rows of a session with a statement that has named parameters.
     pub(super) async fn read_named_in(
         &self,
         key: &SessionKey,
@@ -65,7 +65,7 @@ impl Database {
         self.read(query.sql, &query.params).await
     }
 
-    /// Runs a statement with numbered parameters that writes rows of a session.
+    /// Writes rows of a session with a statement that has numbered parameters.
     pub(super) async fn write_in(
         &self,
         key: &SessionKey,

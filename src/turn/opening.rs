@@ -36,13 +36,13 @@ pub(in crate::turn) struct StartingPoint<'a> {
 }
 
 impl<'a> StartingPoint<'a> {
-    /// The state after a turn that runs here.
+    /// The starting point for a turn that follows `owned`, a turn of this replica.
     pub(in crate::turn) fn after(owned: &'a OwnedTurn) -> Self {
         let Revision { number, config } = owned.in_force();
         Self { config, revision: *number, counters: owned.into() }
     }
 
-    /// A session as read.
+    /// The starting point from a session that was read from the database.
     pub(in crate::turn) fn of(session: &'a Session) -> Self {
         Self { config: &session.config, revision: session.revision, counters: session.into() }
     }
@@ -122,7 +122,7 @@ impl Opening<'_> {
     }
 }
 
-/// The event that begins a step. The statement fills in its tokens; `expected` provides the margin.
+/// The event that begins a step. The SQL statement that writes it sets its tokens; `expected` provides the margin.
 /// `budget` is the window under the policy in force, if one is known or assumed.
 pub(in crate::turn) fn step_started(
     model: &ResolvedModel,

@@ -1,4 +1,4 @@
-//! Reports what the context contains, as far as the server provides it.
+//! Displays the size of the context and the token usage that the server reports.
 //!
 //! Uses the server's statistics if it has any, otherwise the result of the last turn. The chat itself counts
 //! and estimates no tokens.

@@ -19,7 +19,7 @@ use contextd_proto as pb;
 
 /// Number of messages that `/history` shows.
 const NEWEST: i32 = 20;
-/// Exit code of a program that Ctrl-C ended.
+/// Exit code of a program that was interrupted by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 impl Conversation {
@@ -274,7 +274,7 @@ impl Conversation {
         Ok(model.unwrap_or_else(|| "the server's default".to_owned()))
     }
 
-    /// The server's statistics, or else what it reports about the session.
+    /// The server's statistics as text. If it has none, a summary of the session.
     async fn stats(&mut self) -> Result<String, Status> {
         let Some(session) = self.session().await? else {
             return Ok("no messages yet".to_owned());

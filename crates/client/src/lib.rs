@@ -1,4 +1,4 @@
-//! Connects to a contextd server: the options of commands that call one, and its errors as text.
+//! The connection of a command to a contextd server: its command-line options, the credential, and error messages.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -16,9 +16,9 @@ use tonic_types::StatusExt as _;
 /// Timeout for connecting to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The default server, on this machine.
+/// The default address: a server on the local machine.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:7070";
-/// The name of the address variable in earlier versions.
+/// The environment variable that earlier versions read the address from.
 const EARLIER_VARIABLE: &str = "CONTEXTD_ADDRESS";
 
 /// A channel that sends the credential with each call.
@@ -46,13 +46,13 @@ pub struct Server {
         value_parser = secret
     )]
     api_key: Option<SecretString>,
-    /// Certificate authorities (PEM) to trust for TLS [no default: the system's]
+    /// Certificate authorities (PEM) to trust for TLS [no default: the system's authorities are trusted]
     #[arg(long, value_name = "FILE", env = "CONTEXTD_CA_FILE", hide_env_values = true)]
     ca_file: Option<PathBuf>,
 }
 
 impl Server {
-    /// The address as given.
+    /// The configured address, or the default if it is empty.
     pub fn address(&self) -> &str {
         if self.url.is_empty() { DEFAULT_ADDRESS } else { &self.url }
     }
@@ -144,7 +144,7 @@ impl Interceptor for Credential {
     }
 }
 
-/// The address from the earlier variable, or the default.
+/// The address from `EARLIER_VARIABLE`, or the default if the variable is not set or empty.
 #[expect(clippy::disallowed_methods, reason = "clap cannot read a second variable for one option")]
 fn default_url() -> String {
     let earlier = std::env::var(EARLIER_VARIABLE).ok();
@@ -156,7 +156,7 @@ fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
     Ok(SecretString::from(text.trim()))
 }
 
-/// The URL to connect to. Of several hosts, which other clients balance over, it uses the first.
+/// Converts an address to a URL. If it lists several hosts, only the first is used; other clients balance over all.
 fn url_of(address: &str) -> String {
     let forms = [
         ("https+dns:///", "https"),

@@ -18,7 +18,7 @@ pub(super) const DRAIN_RETRY_DELAY: Duration = Duration::from_millis(400);
 /// How a call is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureMode {
-    /// With the status UNAVAILABLE, which is sent after all messages that were sent before.
+    /// With the status UNAVAILABLE, after all earlier messages were delivered.
     Unavailable,
     /// With the status UNAVAILABLE and a RetryInfo.
     Drain,
@@ -48,7 +48,7 @@ impl FailureMode {
         }
     }
 
-    /// A phrase that completes "after ...".
+    /// A description that is printed after the word "after".
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Unavailable => "UNAVAILABLE",
@@ -71,7 +71,7 @@ pub(super) enum FaultTrigger {
     Payload(fn(&Payload) -> bool),
 }
 
-/// An action of the kit during a turn, as another client or the operator.
+/// An action that the kit performs during a turn, in the role of another client or of an operator.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Action {
     /// Enqueues a user message.
@@ -96,7 +96,7 @@ pub(super) enum Fault {
     Cut(FaultTrigger, FailureMode),
     /// Each stream is cut after its first new durable event.
     CutEach(FailureMode),
-    /// This number of calls run, but their responses are lost.
+    /// This number of calls is executed, but their responses are lost.
     Lose(Rpc, FailureMode, usize),
     /// This number of calls is refused. If `later` is set, the first ExecuteTurn is not refused.
     Refuse { rpc: Rpc, how: FailureMode, times: usize, later: bool },
@@ -241,7 +241,7 @@ impl Plan {
         self.faults.iter().any(|fault| matches!(fault, Fault::WhenRuns(tool, _) if *tool == tool_name))
     }
 
-    /// The actions to run, now that the host runs this tool.
+    /// The actions to perform when the host starts to run this tool.
     pub(super) fn on_tool(&self, name: &str) -> Vec<Action> {
         let mut progress = self.progress();
         let mut actions = Vec::new();

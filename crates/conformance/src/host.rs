@@ -22,7 +22,7 @@ const GARBAGE_CHARS: usize = 200;
 /// How a driver ended.
 #[derive(Debug, Default)]
 pub(super) struct DriverExit {
-    /// The exit code; `None` if a signal killed it, including ours.
+    /// The exit code. `None` if a signal killed it, including a SIGKILL that the kit sent.
     pub(super) code: Option<i32>,
     /// Whether it was killed because it exceeded its time limit.
     pub(super) timed_out: bool,

@@ -30,7 +30,7 @@ impl Call {
     }
 }
 
-/// Decodes a call. A call that cannot be decoded is left to the server.
+/// Decodes a call. Returns `Call::Other` if it cannot be decoded: the server reports the error.
 pub(super) fn call(path: &str, body: &[u8]) -> Call {
     let mut frames = Frames::default();
     frames.push(body);
@@ -44,7 +44,7 @@ pub(super) fn call(path: &str, body: &[u8]) -> Call {
     read.unwrap_or(Call::Other)
 }
 
-/// A line of the driver, as described in docs/conformance.md.
+/// A line of the driver's standard output, as described in docs/conformance.md.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Line {
@@ -74,11 +74,11 @@ pub(super) enum Entry {
     Call(Call),
     /// An event was sent to the host.
     Sent(Box<pb::Event>),
-    /// The kit injected a fault; a phrase that completes "after ...".
+    /// The kit injected a fault. The text describes it and is printed after the word "after".
     Fault(String),
     /// The host's stream fell silent; the host may wait for this long.
     Silent(Duration),
-    /// The host left the silent stream.
+    /// The host closed the silent stream.
     Left,
     /// The driver wrote a line.
     Line(Line),

@@ -11,7 +11,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportMessages {
     pub session: SessionId,
-    /// The format; never one of this API.
+    /// The format of another API.
     pub shape: PromptFormat,
     /// Export the context as of this seq. `None` for the current state.
     pub at: Option<Seq>,

@@ -1,4 +1,4 @@
-//! Reads messages of the AI SDK into neutral messages: versions 5 to 7, and parts of version 4.
+//! Converts messages of the AI SDK to provider-neutral messages: versions 5 to 7, and parts of version 4.
 
 use serde_json::{Map, Value, json};
 

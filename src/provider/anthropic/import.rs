@@ -1,4 +1,4 @@
-//! Reads messages of Anthropic's Messages API into neutral messages.
+//! Converts messages of Anthropic's Messages API to provider-neutral messages.
 
 use serde_json::{Map, Value};
 

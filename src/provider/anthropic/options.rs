@@ -76,8 +76,8 @@ pub(super) fn unsupported_settings(model: &ModelInfo, wanted: &Generation) -> Ve
     rejected(wanted, table.into_iter().chain(model.refusals(wanted)))
 }
 
-/// Whether thinking is requested from a model that thinks only on request; sampling settings are
-/// rejected with it. Other models either never accept sampling settings or never think.
+/// Whether thinking is requested from a model that thinks only on request. The service rejects sampling settings in
+/// such a request. Other models either never accept sampling settings or never think.
 fn is_thinking_requested(family: Family, wanted: &Generation) -> bool {
     let is_requested = wanted.reasoning_budget_tokens.is_some() || is_on(wanted.reasoning_effort);
     family.takes_budget() && is_requested
@@ -87,12 +87,12 @@ fn is_on(effort: Option<ReasoningEffort>) -> bool {
     effort.is_some_and(|effort| effort != ReasoningEffort::None)
 }
 
-/// Writes the settings, and the provider options last. `may_think`: whether the conversation allows
-/// thinking for a model that must start each response with it. `max_tokens` limits the response,
-/// thinking included.
+/// Writes the settings, and the provider options last. `may_think` is false if the conversation has a tool call without
+/// thinking, which the service rejects for models that must start each response with thinking. `max_tokens` limits the
+/// response, including its thinking.
 pub(super) fn write(body: &mut Body, prompt: &Prompt, family: Family, max_tokens: u32, may_think: bool) {
     let generation = &prompt.generation;
-    // The service's range ends at 1.
+    // The service accepts at most 1.
     let temperature = generation.temperature.map(|number| number.get().min(1.0));
     body.set_some("temperature", temperature);
     body.set_some("top_p", generation.top_p.map(UpTo::get));
@@ -116,7 +116,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, family: Family, max_tokens
     body.merge(KIND, options, RESERVED_FIELDS);
 }
 
-/// The `thinking` field of a request. Returns `None` to leave it to the model.
+/// The `thinking` field of a request. Returns `None` if the model's default applies.
 pub(super) fn thinking(
     kind: Thinking,
     effort: Option<ReasoningEffort>,
@@ -175,7 +175,7 @@ pub(super) fn output(
     (output != json!({})).then_some(output)
 }
 
-/// The service's name for a level. Returns `None` if it has none.
+/// The service's name for a level of effort. Returns `None` if the service has no such level.
 fn level(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
         ReasoningEffort::None => None,

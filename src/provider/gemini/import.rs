@@ -1,5 +1,5 @@
-//! Reads contents of Gemini's generateContent into neutral messages. Field names may be written as
-//! in JSON (`functionCall`) or as in the Python clients (`function_call`).
+//! Converts contents of Gemini's generateContent to provider-neutral messages. Field names may be written as in JSON
+//! (`functionCall`) or as in the Python clients (`function_call`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

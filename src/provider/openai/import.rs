@@ -1,4 +1,4 @@
-//! Reads messages of Chat Completions into neutral messages.
+//! Converts messages of the Chat Completions API to provider-neutral messages.
 
 use serde_json::Map;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// Reads all messages.
 pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
-    // The generated id of the last `function_call`, which has none.
+    // The generated id of the last `function_call`: the API gives it no id.
     let mut function = None;
     for node in messages {
         let Some(message) = node.object(reading) else {
@@ -184,8 +184,8 @@ fn call(call: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     Some(part.with_metadata(KIND, own.into_iter().collect()))
 }
 
-/// Creates a tool call. The arguments may be invalid JSON, as written by a model, or the object
-/// itself, as written by some services.
+/// Creates a tool call. The arguments are normally a string of JSON, which may be invalid because a model wrote it.
+/// Some services write a JSON object instead of a string.
 fn call_part(at: &str, id: String, function: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let arguments = function.text_or_json("arguments", reading);
     Part::call(at, id, function.required("name", reading), arguments)

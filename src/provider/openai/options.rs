@@ -98,7 +98,7 @@ fn generation(model: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Whether a model can reason, at a service whose models reason by default.
+/// Whether a model can reason. Applies to services whose models reason by default.
 pub(super) fn may_think(model: &str) -> bool {
     model != "deepseek-chat"
 }

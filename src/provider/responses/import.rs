@@ -1,5 +1,4 @@
-//! Reads items of the Responses API into neutral messages. The items of one response become one
-//! message.
+//! Converts items of the Responses API to provider-neutral messages. The items of one response become one message.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Encodes a prompt as neutral JSON, for hosts that test what their model receives.
+//! Encodes a prompt as provider-neutral JSON, for hosts that test what their model receives.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub(super) fn json(prompt: &Prompt) -> String {
     .to_string()
 }
 
-/// The settings that are set, under their names in the API.
+/// The generation settings that have a value, keyed by their names in the API.
 fn generation(generation: &Generation) -> Value {
     let names = ["temperature", "top_p", "top_k", "seed", "stop_sequences"];
     let choice = generation.tool_choice.as_ref();

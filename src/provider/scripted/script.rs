@@ -143,7 +143,8 @@ fn check_pick((name, pick): (String, Pick)) -> Result<(String, Pick), Flaw> {
         || name.is_empty()
     {
         let field = format!("picks.{name}");
-        return Err(Flaw::at(field, "is not a valid pick name"));
+        let message = "must not be empty, user or call, contain ':', '{' or '}', or have surrounding white space";
+        return Err(Flaw::at(field, message));
     }
     if pick.from.iter().any(String::is_empty) {
         let field = format!("picks.{name}.from");

@@ -119,7 +119,7 @@ fn a_bad_script_is_refused_with_its_field() {
         (r#"{"steps":[{"say":[]}],"chunk_chars":0}"#, "bad: chunk_chars: must be above 0"),
         (
             r#"{"steps":[{"say":[]}],"picks":{"user":{"from":[],"default":""}}}"#,
-            "bad: picks.user: is not a valid pick name",
+            "bad: picks.user: must not be empty, user or call",
         ),
         (r#"{"steps":[{"when":{"call":-1},"say":[]}]}"#, "bad: line 1 column 28: invalid value: integer `-1`"),
         (

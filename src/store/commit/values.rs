@@ -5,7 +5,7 @@ use tokio_postgres::types::ToSql;
 use super::function::{Arguments, Function};
 use crate::store::{Error, pipeline::Param};
 
-/// The statements that have something to write, and values by the names of parameters.
+/// The statements to run, and the values of their named parameters.
 #[derive(Default)]
 pub(super) struct Values<'a> {
     wanted: Vec<&'static str>,
@@ -23,7 +23,7 @@ impl<'a> Values<'a> {
         self.named.push((name, Box::new(value)));
     }
 
-    /// Adds the statements that write these rows, if there are any. The columns of the rows are parameters.
+    /// Adds the statements that write these rows, if there are any. Each column of the rows is a parameter.
     pub(super) fn rows<'v, R>(&'v mut self, statements: &[&'static str], rows: &'a [R]) -> Columns<'v, 'a, R> {
         if !rows.is_empty() {
             self.run(statements);

@@ -27,8 +27,8 @@ pub(in crate::turn) struct Place {
 /// The state of the current tool loop in a prompt that was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::turn) struct SentLoop {
-    /// Tokens of reasoning that is no longer sent after the next user message. The reported count
-    /// is used where there is one.
+    /// Tokens of reasoning that is no longer sent after the next user message, as reported by the provider, or else
+    /// estimated.
     pub(in crate::turn) passing: u32,
     /// The loop contains tool calls.
     pub(in crate::turn) calls: bool,
@@ -278,7 +278,7 @@ pub(in crate::turn) mod tests {
             assert_eq!(ends(before), after_calls, "{name}");
         }
         let model = model(dialect::named("openrouter").expect("a dialect"));
-        assert_eq!(kept(&model, &messages[2].parts, SentLoop::default()), all, "with details it always goes back");
-        assert_eq!(kept(&model, &user("Hidden.").parts, SentLoop::default()), nothing, "what is hidden never does");
+        assert_eq!(kept(&model, &messages[2].parts, SentLoop::default()), all, "details are always sent back");
+        assert_eq!(kept(&model, &user("Hidden.").parts, SentLoop::default()), nothing, "hidden text is never sent");
     }
 }

@@ -3,10 +3,10 @@
 use super::*;
 
 const READ: &str = "-- store::idempotency::Request::read
-            select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
+    select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
 /// The same statement with a number as its last parameter.
 const MISTYPED: &str = "-- store::idempotency::Request::read
-            select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = ($3::int)::text";
+    select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = ($3::int)::text";
 
 #[tokio::test]
 async fn a_transaction_with_an_unsendable_statement_does_nothing() {

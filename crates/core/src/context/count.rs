@@ -42,7 +42,7 @@ pub struct Counts {
     pub total: TokenCount,
     /// The total by category.
     pub shares: Vec<CategoryTokens>,
-    /// The single messages that were requested, each with its overhead.
+    /// The messages that were requested individually, each with its overhead.
     pub messages: Vec<TokenCount>,
 }
 
@@ -63,7 +63,8 @@ pub struct CountInput {
     pub single: usize,
     /// The measured size of everything before those messages, if known.
     pub measured: Option<TokenCount>,
-    /// What the message order of the request format adds: for all messages, and for the messages at the end only.
+    /// Tokens that the request format adds because it arranges messages differently: for all messages, and for the
+    /// individually counted messages only.
     pub arranged: (RequestDiff, RequestDiff),
 }
 
@@ -90,8 +91,8 @@ impl CountInput {
         Counts { shares: self.shares(&whole, total.tokens), total, messages: single }
     }
 
-    /// The measured size as part of a longer prompt: a response at the end of the measured messages gets the overhead
-    /// of a message. If a message already follows it, the measured size includes that.
+    /// The measured size as part of a longer prompt. A response at the end of the measured messages gets the overhead
+    /// of a message, which the measured size does not include.
     fn framed(&self, measured: &TokenCount, first: usize) -> TokenCount {
         let last = self.messages[..first].last().filter(|_| first < self.messages.len());
         if measured.basis != TokenBasis::Actual || last.is_none_or(|last| last.role != Role::Assistant) {

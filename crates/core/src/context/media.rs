@@ -6,10 +6,11 @@ use crate::model::{
     media::{Kind, OmittedMedia, Source, UNSUPPORTED_TEXT},
 };
 
-/// Costs of media if the model is not known: minimum and maximum in tokens, and the number of bytes per token.
-const DOCUMENT: Rate = Rate { least: 2_000, most: 200_000, bytes: 50 }; // a page in 100 KB
-const AUDIO: Rate = Rate { least: 32, most: 200_000, bytes: 500 }; // a second has 32 tokens and 16 KB
-const VIDEO: Rate = Rate { least: 263, most: 1_000_000, bytes: 1_000 }; // a second has 263 tokens and 256 KB
+/// Estimated costs of media other than images, the same for all models: minimum and maximum in tokens, and the number
+/// of bytes per token.
+const DOCUMENT: Rate = Rate { least: 2_000, most: 200_000, bytes: 50 }; // 100 KB per page
+const AUDIO: Rate = Rate { least: 32, most: 200_000, bytes: 500 }; // 32 tokens and 16 KB per second
+const VIDEO: Rate = Rate { least: 263, most: 1_000_000, bytes: 1_000 }; // 263 tokens and 256 KB per second
 
 #[derive(Debug, Clone, Copy)]
 struct Rate {
@@ -18,8 +19,8 @@ struct Rate {
     bytes: u64,
 }
 
-/// Size of a medium in tokens, for a model with this cost of pictures. It never depends on the length of the encoded
-/// form.
+/// Estimated tokens of a medium. `pictures` is the cost of images for the model. The length of the base64 text that is
+/// sent to the service has no influence.
 pub fn tokens(media: &Media, pictures: ImageCost) -> u32 {
     let rate = match media.kind() {
         Kind::Image => return pictures.tokens(media.blob().and_then(|kept| kept.pixels)),
@@ -36,8 +37,8 @@ pub fn tokens(media: &Media, pictures: ImageCost) -> u32 {
     }
 }
 
-/// By how many tokens the estimate of a part exceeds what is sent to the model: media for which `refused` is true are
-/// sent as a short text.
+/// Tokens that the estimate of a part includes but that are not sent to the model: media for which `refused` returns
+/// true are replaced by a short text.
 pub fn unsupported_tokens(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
     let words = Tally::default().plus(UNSUPPORTED_TEXT).tokens();
     let media = part.media().filter(|media| refused(media, role));
@@ -52,7 +53,7 @@ pub struct Replaced {
     pub is_new: bool,
 }
 
-/// Replaces by a text each medium for which `refused` returns a reason. Returns the replaced media.
+/// Replaces each medium for which `refused` returns a reason with a fixed text. Returns the replaced media.
 pub fn leave_out(
     messages: &mut [Message],
     model: &str,
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!((at, left_out[0].left_out.why.as_str()), (vec![1], "no pictures"));
         assert_eq!(messages[0].parts[1].part.content, Content::Text(UNSUPPORTED_TEXT.to_owned()));
         let Content::ToolResult(result) = &messages[2].parts[0].part.content else { panic!("not a result") };
-        assert_eq!(result.media().count(), 1, "it is taken there");
+        assert_eq!(result.media().count(), 1, "media in tool results are supported");
 
         let all = |_: &Media, _| Some("nothing".to_owned());
         let mut answered = testing::assistant("I see.");
@@ -159,7 +160,7 @@ mod tests {
         let mut messages = vec![said(), answered, said()];
         let new = |replaced: Vec<Replaced>| replaced.into_iter().map(|it| it.is_new).collect::<Vec<_>>();
         let told = new(leave_out(&mut messages.clone(), "a/b", all));
-        assert_eq!(told, [false, true], "the first was told of before");
+        assert_eq!(told, [false, true], "the first medium was reported with an earlier prompt");
         assert_eq!(
             new(leave_out(&mut messages, "a/c", all)),
             [true, true],

@@ -18,12 +18,12 @@ pub struct Size {
 }
 
 impl Size {
-    /// The upper bound that triggers compare: the size plus its margin.
+    /// Upper bound of the size: the size plus its margin. Triggers compare it with their thresholds.
     pub fn at_most(&self) -> u32 {
         self.count.at_most()
     }
 
-    /// Whether it is based on a size reported by a provider.
+    /// Whether the size is based on one that a provider reported.
     pub fn is_anchored(&self) -> bool {
         self.last_input > 0
     }
@@ -40,8 +40,9 @@ pub struct Counters<'a> {
 }
 
 impl Counters<'_> {
-    /// The estimate of everything since the last measured call of any model, for a prompt with this many tokens in
-    /// addition to its transcript. Returns 0 without such a call. Negative after messages were removed.
+    /// The estimate of everything since the last measured call of any model. `non_transcript_tokens` are the tokens of
+    /// the prompt that are not part of its transcript. Returns 0 if there is no such call, and a negative number after
+    /// messages were removed.
     pub fn since_call(&self, non_transcript_tokens: u32) -> i64 {
         let now = estimated(self.transcript_tokens, non_transcript_tokens);
         self.anchor.map_or(0, |anchor| since(anchor, now))
@@ -61,21 +62,21 @@ pub struct ReportedCall<'a> {
     pub output: u32,
     /// Reported tokens of reasoning in its prompt that later prompts do not contain.
     pub dropped_input: u32,
-    /// The provider ran its own tools during the call: the usage is that of the last round, whose prompt is not the one
-    /// that was sent and predicted.
+    /// The provider ran its own tools during the call. The reported usage is then that of its last internal request,
+    /// whose prompt differs from the one that was predicted and sent.
     pub ran_provider_tools: bool,
 }
 
-/// The ratio of reported to estimated tokens in the last call of a model, used to correct estimates. It also applies to
-/// a transcript that was rewritten since.
+/// The ratio of reported to estimated tokens in the last call of a model, used to correct estimates. It stays
+/// valid after the transcript is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EstimateCorrection {
     reported: u64,
     estimated: u64,
 }
 
-/// Maximum factor by which estimates may be too small. Above it the ratio is ignored: the service counted something
-/// else than the text.
+/// Maximum factor by which estimates may be too small. Above it the ratio is ignored: the service counted more than
+/// the text.
 const MAX_UNDERESTIMATE_FACTOR: u64 = 2;
 
 /// Maximum factor by which estimates may be too large (3/2). Above it the ratio is ignored: media cost less than
@@ -86,7 +87,7 @@ impl EstimateCorrection {
     /// No correction.
     const NONE: Self = Self { reported: 1, estimated: 1 };
 
-    /// The ratio of a measured call. Returns `None` if it says nothing about prompts of this model.
+    /// The ratio of a measured call. Returns `None` if the call does not provide a valid ratio for this model.
     fn of(anchor: &Anchor, model: &str) -> Option<Self> {
         let reported = u64::from(anchor.input) + u64::from(anchor.output);
         let estimated = u64::try_from(anchor.estimated_at_anchor).ok()?;
@@ -125,7 +126,7 @@ pub struct ContextSize<'a> {
     anchor: Option<&'a Anchor>,
     /// The ratio of the last measured call of the model, whether or not the call is usable.
     correction: Option<EstimateCorrection>,
-    /// Tokens of the response of that call in addition to the reported ones, because it is now part of a message.
+    /// Tokens that a message adds to its content. They are added to the reported tokens of the last response.
     frame_tokens: u32,
     non_transcript: NonTranscript,
     transcript_tokens: i64,
@@ -157,22 +158,23 @@ impl<'a> ContextSize<'a> {
         Self { transcript_tokens: self.transcript_tokens.saturating_add(tokens), ..self }
     }
 
-    /// The size without this many tokens of the messages returned by [`Self::unmeasured`] that are not sent to the
-    /// model: media that it does not support count as the text that replaces them, and reasoning that is not sent
-    /// counts as nothing.
+    /// The size less `unsupported_tokens`: tokens of the messages returned by [`Self::unmeasured`] that are not sent to
+    /// the model. Media that the model does not support count as the text that replaces them. Reasoning that is not
+    /// sent counts as 0.
     #[must_use]
     pub fn without_unsupported(self, unsupported_tokens: i64) -> Self {
         Self { unsupported_tokens, ..self }
     }
 
-    /// The size with another transcript of this many tokens, of which no call measured any part.
+    /// The size with another transcript of this many tokens. No call has measured any part of it.
     #[must_use]
     pub fn with_rewritten_transcript(self, transcript_tokens: i64) -> Self {
         Self { anchor: None, transcript_tokens, unsupported_tokens: 0, ..self }
     }
 
     /// The messages that were not part of the last measured call; all messages if there is no such call. They follow
-    /// its response. If that response was not appended, they are the newest messages that fit into the new tokens.
+    /// its response. If that response was not appended, they are the newest messages whose total is at most the new
+    /// tokens.
     /// `messages` may be only the end of the transcript.
     pub fn unmeasured<'m>(&self, messages: &'m [Message]) -> &'m [Message] {
         let Some(anchor) = self.anchor else {
@@ -195,8 +197,9 @@ impl<'a> ContextSize<'a> {
         &messages[messages.len() - newest..]
     }
 
-    /// Whether the end of a transcript is long enough for [`Self::unmeasured`] to find all messages. A response that is
-    /// not found counts as not appended only if the end has more than twice the new tokens plus `slack`.
+    /// Whether `end`, the end of a transcript, is long enough for [`Self::unmeasured`] to find all messages: it
+    /// contains the response of the last measured call, or it has more than twice the new tokens plus `slack`. In the
+    /// second case the response counts as not appended.
     pub fn is_suffix_sufficient(&self, end: &[Message], slack: i64) -> bool {
         let Some(anchor) = self.anchor else {
             return false;
@@ -205,12 +208,12 @@ impl<'a> ContextSize<'a> {
         response_index(anchor, end).is_some() || seen > 2 * self.new_tokens().max(0) + slack
     }
 
-    /// Whether the prompt contains tokens that the last measured call did not have.
+    /// Whether the prompt contains tokens that the last measured call did not include.
     pub fn has_unmeasured(&self) -> bool {
         self.anchor.is_none() || self.new_tokens() > 0
     }
 
-    /// Whether a measured call is part of the size.
+    /// Whether the size is based on a measured call.
     pub fn is_anchored(&self) -> bool {
         self.anchor.is_some()
     }
@@ -250,7 +253,7 @@ impl<'a> ContextSize<'a> {
         Size { count: TokenCount { tokens, basis, margin: doubtful.margin, estimator }, last_input, last_output, new }
     }
 
-    /// The size without the tokens in addition to the transcript.
+    /// The size of the transcript alone.
     pub fn of_transcript(&self) -> i64 {
         i64::from(self.size().count.tokens) - i64::from(self.non_transcript_tokens())
     }
@@ -273,7 +276,8 @@ impl<'a> ContextSize<'a> {
     }
 
     /// The number to add to the transcript's estimate to get the size: the rest of the prompt, plus the correction from
-    /// the last call, less the tokens that are not sent. A statement that alone knows the transcript's tokens adds it.
+    /// the last call, less the tokens that are not sent. SQL statements add it where only they know the transcript's
+    /// tokens.
     pub fn offset(&self) -> i64 {
         if let (None, Some(lesson)) = (self.anchor, self.correction) {
             let sent = self.estimated_tokens() - self.unsupported_tokens;
@@ -317,7 +321,7 @@ fn estimated(transcript_tokens: i64, non_transcript_tokens: u32) -> i64 {
     transcript_tokens.saturating_add(i64::from(non_transcript_tokens))
 }
 
-/// The part of an estimate that the last measured call did not have.
+/// The part of an estimate that the last measured call did not include.
 fn since(anchor: &Anchor, estimated: i64) -> i64 {
     estimated - anchor.estimated_at_anchor
 }
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_call_taught_corrects_sizes_after_the_transcript_was_rewritten() {
+    fn correction_of_the_last_call_applies_to_a_rewritten_transcript() {
         let taught = |anchor: &Anchor, transcript_tokens| {
             let counters = Counters { transcript_tokens, context_version: 4, anchor: Some(anchor) };
             let context = ContextSize::new(counters, "main/m", 0, NonTranscript::default());
@@ -444,12 +448,12 @@ mod tests {
         let said = [testing::user("a"), reported(90), testing::user("b"), reported(100), testing::user("c")];
         let count = |anchor: Option<&Anchor>, new| context(anchor, new, 0, 0).unmeasured(&said).len();
         assert_eq!(count(None, 0), 5, "nothing was measured");
-        assert_eq!(count(Some(&anchor(100, 1, 0)), 900), 1, "whatever else is new: tools, for example");
+        assert_eq!(count(Some(&anchor(100, 1, 0)), 900), 1, "whatever else is new, such as tools");
         assert_eq!(count(Some(&anchor(100, 1, 0)), 0), 0, "nothing is new");
         assert_eq!(count(Some(&anchor(90, 1, 0)), 900), 3);
         // Each message costs 5.
         for (new, newest) in [(-3, 0), (0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (900, 5)] {
-            assert_eq!(count(Some(&anchor(7, 1, 0)), new), newest, "an answer that was not appended, and {new} more");
+            assert_eq!(count(Some(&anchor(7, 1, 0)), new), newest, "response not appended, {new} new tokens");
         }
         let enough =
             |anchor: &Anchor, end: &[Message], slack| context(Some(anchor), 5, 0, 0).is_suffix_sufficient(end, slack);
@@ -467,11 +471,11 @@ mod tests {
             assert_eq!((sent.size().count.tokens, sent.size().new), (size, new));
             assert_eq!(sent.offset(), whole.offset() - 188);
             assert_eq!(sent.with(50).size().count.tokens, size + 50);
-            assert_eq!(sent.with(50).offset(), sent.offset(), "what is appended is in the transcript's own tokens");
+            assert_eq!(sent.with(50).offset(), sent.offset(), "appended messages do not change the offset");
             assert_eq!(
                 sent.with_rewritten_transcript(1_000).size().count.tokens,
                 rewritten,
-                "another transcript, corrected by what the last call taught"
+                "a rewritten transcript, with the correction of the last call"
             );
         }
     }
@@ -482,7 +486,7 @@ mod tests {
         let same = size(Some(&last), 4_700, 0);
         assert_eq!((same.count.tokens, same.count.margin, same.count.basis), (5_100, 0, TokenBasis::Actual));
         assert_eq!(size(Some(&last), 4_500, 0).count.tokens, 4_900);
-        assert_eq!(size(Some(&anchor(10, 0, 4_700)), 0, 0).count.tokens, 0, "never below nothing");
+        assert_eq!(size(Some(&anchor(10, 0, 4_700)), 0, 0).count.tokens, 0, "never negative");
     }
 
     fn reported(usage: &Usage) -> ReportedCall<'_> {
@@ -497,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn p1_an_anchor_of_the_last_round_teaches_nothing_and_has_no_prediction() {
+    fn anchor_of_a_call_with_provider_tools_has_no_correction_and_no_prediction() {
         let usage = Usage { input: 6_000, output: 40, ..Usage::default() };
         let call = ReportedCall { message_tokens: 1_500, ran_provider_tools: true, ..reported(&usage) };
         let last = context(None, 4_000, 700, 4).anchor_after(call);
@@ -518,7 +522,7 @@ mod tests {
         assert_eq!(
             (next.count.tokens, next.new),
             (5_000 + 100 - 31, -31),
-            "what was dropped from the prompt is subtracted from what follows"
+            "tokens dropped from the prompt are subtracted from later sizes"
         );
     }
 
@@ -533,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_a_call_is_known_for_every_model() {
+    fn tokens_since_the_last_call_are_known_for_every_model() {
         let counters = |anchor| Counters { transcript_tokens: 4_200, context_version: 9, anchor };
         let last = anchor(5_000, 100, 4_700);
         assert_eq!(counters(Some(&last)).since_call(700), 200);
@@ -542,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_without_the_rest_of_the_prompt_is_the_transcripts() {
+    fn transcript_size_excludes_the_rest_of_the_prompt() {
         let last = anchor(5_000, 100, 4_700);
         assert_eq!(context(None, 4_000, 700, 0).of_transcript(), 4_000);
         assert_eq!(context(Some(&last), 4_010, 700, 0).of_transcript(), 4_410);
@@ -553,7 +557,7 @@ mod tests {
 
         /// Row I6
         #[test]
-        fn the_offset_makes_the_size_of_any_transcript(
+        fn transcript_tokens_plus_offset_is_the_size(
             known in any::<bool>(), input in 1_u32..1_000_000, output in 0_u32..100_000, estimated in 0_i64..1_000_000,
             non_transcript in 0_u32..100_000, transcript in 0_i64..1_000_000, unsupported in 0_i64..1_000,
         ) {

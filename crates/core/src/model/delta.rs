@@ -30,14 +30,14 @@ pub enum DeltaKind {
     },
 }
 
-/// The increments of an open message since the previous stretch.
+/// The increments of an open message since the previous batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeltaBatch {
     /// The seq of the last durable event before the message.
     pub after: Seq,
     pub turn: TurnId,
     pub at: StepPosition,
-    /// Never empty, and all of one message.
+    /// At least one delta. All belong to the same message.
     pub deltas: Vec<Delta>,
 }
 

@@ -1,8 +1,8 @@
-//! Repairs JSON text written by models where another program has to parse it.
+//! Repairs JSON text that a model wrote, so that strict parsers accept it.
 
 use std::borrow::Cow;
 
-/// Replaces each escaped lone surrogate by an escaped U+FFFD.
+/// Replaces each escaped lone surrogate with an escaped U+FFFD.
 pub fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
     let mut repaired = String::new();
     let mut kept = 0;

@@ -13,9 +13,9 @@ choices!(Keep);
 pub struct ToolSet {
     /// Run by the host; names are unique.
     pub tools: Vec<Tool>,
-    /// Run by the provider named in each; not sent to models of other providers.
+    /// Tools that a provider runs. Each names its provider and is not sent to models of other providers.
     pub provider_tools: Vec<ProviderTool>,
-    /// Tools of MCP servers that are not listed yet. Empty in a stored set, where they are in `tools`.
+    /// MCP servers whose tools have not been listed yet. Empty in a stored set, in which their tools are in `tools`.
     pub mcp_servers: Vec<McpServerTools>,
 }
 
@@ -24,7 +24,7 @@ pub struct ToolSet {
 pub struct McpServerTools {
     /// Configured name of the server.
     pub server: String,
-    /// Only these tools, by the server's names; empty means all.
+    /// The tools to include, by the names that the server gives them. Empty means all tools.
     pub only: Vec<String>,
     /// Prefix for the server's tool names.
     pub prefix: String,

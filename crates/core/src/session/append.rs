@@ -15,7 +15,7 @@ use super::{
 mod tests;
 
 /// Appends rows and calls, and records their cost. If calls are open, the turn waits and the lease ends, unless a
-/// cancel was requested. This is progress: the count of takeovers is reset.
+/// cancel was requested. A completed step is progress, so the count of takeovers is reset.
 pub fn apply<'a>(
     session: &Session,
     rows: &'a Rows,

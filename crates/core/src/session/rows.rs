@@ -28,10 +28,10 @@ pub struct NewMessage {
     pub created_at: Option<Timestamp>,
 }
 
-/// A part of a message that a later write commits: the result of a call that is not run.
+/// The result of a tool call that is not executed. It is stored before the message that contains it is committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlyPart {
-    /// The message.
+    /// The message, which a later write commits.
     pub message: MessageId,
     /// Index of the part in the message.
     pub position: usize,
@@ -41,7 +41,7 @@ pub struct EarlyPart {
 /// A message, and the event that commits it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageRow {
-    /// Index of the event in the rows.
+    /// Index of the event in [`Rows::events`].
     pub event: usize,
     /// The step that created the message.
     pub step: u32,
@@ -60,12 +60,12 @@ pub struct Rows {
     pub early: Vec<EarlyPart>,
     /// Name of the estimator that counted the sizes.
     pub estimator: String,
-    /// Size of a prompt in addition to its transcript, in tokens.
+    /// Tokens to add to the transcript's tokens to get the size of a prompt.
     pub offset: i64,
 }
 
 impl Rows {
-    /// No rows yet.
+    /// Creates an empty set of rows.
     pub fn new(estimator: &str, offset: i64) -> Self {
         Self { estimator: estimator.to_owned(), offset, ..Self::default() }
     }
@@ -89,7 +89,7 @@ impl Rows {
         self.event(payload, StepPosition::default());
     }
 
-    /// Adds a part of a message that a later write commits.
+    /// Adds a part of a message that is not committed yet.
     pub fn early_part(&mut self, message: &MessageId, position: usize, part: StoredPart) {
         self.early.push(EarlyPart { message: message.clone(), position, part });
     }
@@ -109,7 +109,7 @@ impl Rows {
         committed.chain(early.map(|it| (&it.message, it.position, &it.part)))
     }
 
-    /// The change of the counters by these rows.
+    /// The changes that these rows make to the session's counters.
     pub fn shift(&self) -> TokenCounters {
         let mut shift = TokenCounters::default();
         for MessageRow { message, .. } in &self.messages {

@@ -44,12 +44,12 @@ use crate::{
     },
 };
 
-/// Most pieces in which a conversation is summarized one after the other. A conversation that needs
-/// more is not summarized.
+/// Maximum number of pieces into which a conversation is divided for its summary. Longer conversations are not
+/// summarized.
 const MAX_PIECES: usize = 64;
 /// Smallest size of a piece in tokens.
 const SMALLEST_PIECE: u32 = 200;
-/// Tenths of the remaining window that are used, since estimates may be wrong.
+/// Tenths of the remaining window to use. The rest is a margin for errors of the estimates.
 const USED_TENTHS: u32 = 8;
 
 impl Making<'_> {
@@ -94,7 +94,7 @@ impl Making<'_> {
         Ok((summary, model.reference))
     }
 
-    /// One request for a summary, repeated while a retry may help.
+    /// Requests a summary of one piece. Retries transient failures.
     async fn ask(self, model: &ResolvedModel, prompt: Arc<Prompt>, cost: &mut Cost) -> Result<String, Box<Failure>> {
         let mut calls = 0;
         loop {
@@ -180,9 +180,9 @@ impl Making<'_> {
     }
 }
 
-/// Tokens of the context window of the model that summarizes. The policy may set the window of the
-/// session's own model. If the provider has rejected a prompt that was expected to fit, only the
-/// target that was set after that is known to fit.
+/// The context window of the model that summarizes, in tokens. The policy may set the window of the session's own
+/// model. If the compaction was triggered because the provider rejected a prompt as too long, its target limits the
+/// window.
 fn window(request: &CompactionRequest, model: &ResolvedModel) -> u32 {
     let CompactionInput { model: own, budget, .. } = &request.input;
     if model.reference != own.reference {

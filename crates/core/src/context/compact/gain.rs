@@ -1,6 +1,6 @@
 //! Checks whether a compaction reduced the context enough.
 
-/// A compaction fails if it reduces the context by less than one part in this many (5 %).
+/// A compaction fails if it removes less than 1/20 (5 %) of the context.
 const MIN_GAIN_DIVISOR: u64 = 20;
 
 /// Whether the reduction from `before` to `after` tokens is sufficient.
