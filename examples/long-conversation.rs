@@ -11,7 +11,7 @@
 //! each input.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
-#![allow(clippy::wildcard_enum_match_arm, reason = "it tells of the events that it names")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "it prints only some kinds of events")]
 
 use std::error::Error;
 

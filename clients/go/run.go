@@ -98,7 +98,7 @@ func (r *Run) Result() (*Result, error) {
 	return resultOf(r.finish.Terminal, text)
 }
 
-// Cancel cancels the turn. If its input is still queued behind another turn, it withdraws the input. Cancel waits until
+// Cancel cancels the turn. If its input still waits in the queue, it withdraws the input. Cancel waits until
 // the request is admitted; another goroutine must read the run during this time.
 func (r *Run) Cancel(ctx context.Context, reason string) error {
 	select {

@@ -336,7 +336,7 @@ class AsyncRun(AsyncStream):
                 yield event.text
 
     async def cancel(self, reason: str = "") -> None:
-        """Cancels the turn. If its input is still queued behind another turn, withdraws the input.
+        """Cancels the turn. If its input still waits in the queue, withdraws the input.
 
         Waits until the request is admitted, at most for the client's `timeout`. Another task must read the run during
         this time.

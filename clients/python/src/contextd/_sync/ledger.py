@@ -1,4 +1,4 @@
-"""The calls that this process has started. No call is started twice, also not by another run."""
+"""The calls that this process has started. No call is started twice, even if another run receives it."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ class Run(Stream):
         return (event.text for event in self if isinstance(event, TextDelta))
 
     def cancel(self, reason: str = "") -> None:
-        """Cancels the turn. If its input is still queued behind another turn, withdraws the input.
+        """Cancels the turn. If its input still waits in the queue, withdraws the input.
 
         Waits until the request is admitted, at most for the client's `timeout`. Another thread must read the run during
         this time.
